@@ -48,7 +48,8 @@ static int by_size(const void *x, const void *y, void *arg) {
 
 /* Each at the lowest place that no tensor alive at the same time holds. order: [n] tensors, largest
  * first; sorted: room for n, the tensors placed so far by place. The arena's bytes. */
-static uint64_t place(mnp_allocation *a, const uint32_t *order, uint32_t n, uint32_t *sorted) {
+static uint64_t arena_place(mnp_allocation *a, const uint32_t *order, uint32_t n,
+                            uint32_t *sorted) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++) {
         mnp_allocation *x = &a[order[i]];
@@ -99,7 +100,7 @@ mn_status mnp_arena_place(const mn_host *h, const mn_graph *g, const int64_t *sy
     }
     if (!st) {
         qsort_r(order, n, sizeof *order, by_size, a);
-        *bytes = place(a, order, n, order + g->n_tensors);
+        *bytes = arena_place(a, order, n, order + g->n_tensors);
     }
     mnp_delete(h, order);
     return st;

@@ -41,7 +41,7 @@ bool mnp_changes_state(uint32_t op) {
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-static mn_status check_node(const mn_graph *g, uint32_t i, mn_error *err) {
+static mn_status mnp_graph_check_node(const mn_graph *g, uint32_t i, mn_error *err) {
     const mn_node *n = mnp_node(g, i);
     if ((uint64_t)n->in_off + n->n_in > g->n_operands ||
         (uint64_t)n->out_off + n->n_out > g->n_operands ||
@@ -84,13 +84,13 @@ mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err)
                         (unsigned long long)out->flags);
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < g->n_nodes && !st; i++)
-        st = check_node(g, i, err);
+        st = mnp_graph_check_node(g, i, err);
     return st;
 }
 
 /* Does the view have the strides of a tensor of its own, for the largest sizes? A dimension of 1
  * may have any. */
-static bool is_dense(const mn_graph *g, const mn_tensor *t, const int64_t *symbol_max) {
+static bool mnp_graph_is_dense(const mn_graph *g, const mn_tensor *t, const int64_t *symbol_max) {
     int64_t dense = 1;
     for (uint32_t d = t->n_dim; d-- > 0;) {
         const int64_t size = mnp_dim(g, symbol_max, t->dim[d]);
@@ -120,7 +120,7 @@ mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int
                 return mnp_fail(err, MN_UNSUPPORTED, i,
                                 "node %u: %.*s is a view of a weight or state; not supported", i,
                                 MNP_NAME(view));
-            if (!is_dense(g, view, symbol_max))
+            if (!mnp_graph_is_dense(g, view, symbol_max))
                 return mnp_fail(err, MN_UNSUPPORTED, i,
                                 "node %u: %.*s: only dense views are supported", i, MNP_NAME(view));
         }
@@ -148,8 +148,8 @@ int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t
 
 /* ---- symbols and sizes ----------------------------------------------------------------------- */
 /* base * mul + add; the base is a symbol that has its value already. */
-static bool derive(const mn_graph *g, const mn_symbol *s, uint32_t i, const int64_t *out,
-                   int64_t *value) {
+static bool mnp_graph_derive(const mn_graph *g, const mn_symbol *s, uint32_t i, const int64_t *out,
+                             int64_t *value) {
     const uint32_t base = (uint32_t)s->base;
     if (base >= i || base >= g->n_symbols)
         return false;
@@ -166,7 +166,7 @@ mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *ma
     for (uint32_t i = 0; i < g->n_symbols; i++) {
         const mn_symbol *s = mnp_symbol(g, i);
         if (s->base >= 0) {
-            if (derive(g, s, i, out, &out[i]))
+            if (mnp_graph_derive(g, s, i, out, &out[i]))
                 continue;
             return mnp_fail(err, MN_INVALID, ~0u,
                             "symbol %.24s: %lld * symbol %d + %lld is no size", s->name,
@@ -226,7 +226,7 @@ bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uin
 }
 
 /* Weight sets serve every graph whose weights have the same names, types and dims. */
-static bool same_weight(const mn_tensor *a, const mn_tensor *b) {
+static bool mnp_graph_same_weight(const mn_tensor *a, const mn_tensor *b) {
     if (a->role != b->role)
         return false;
     if (a->name.len != b->name.len)
@@ -243,7 +243,7 @@ int32_t mnp_find_weight(const mn_graph *set, const mn_graph *g, uint32_t tensor)
         return (int32_t)tensor;
     const mn_tensor *t = mnp_tensor(g, tensor);
     for (uint32_t i = 0; i < set->n_tensors; i++)
-        if (same_weight(mnp_tensor(set, i), t))
+        if (mnp_graph_same_weight(mnp_tensor(set, i), t))
             return (int32_t)i;
     return -1;
 }

@@ -88,7 +88,7 @@ static bool measure_row(const mnp_kv_rules *rules, uint32_t dtype, int64_t n, in
 }
 
 /* Pads and sizes, from the shape; false = they overflow. */
-static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
+static bool kv_measure(const mnp_kv_rules *rules, mnp_kv *kv) {
     uint64_t places;
     uint64_t v_bytes;
     if (!measure_row(rules, kv->k_dtype, kv->dim_k, &kv->pad_k, &kv->k_row))
@@ -106,7 +106,7 @@ static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
     return !__builtin_mul_overflow(kv->layer_bytes, (uint64_t)kv->n_layers, &kv->page_bytes);
 }
 
-static bool is_kept(uint32_t dtype) {
+static bool kv_is_kept(uint32_t dtype) {
     return dtype == MN_F32 || dtype == MN_F16 || dtype == MN_Q8_0;
 }
 
@@ -114,7 +114,7 @@ mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
                     const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     mn_status st = MN_OK;
     memset(kv, 0, sizeof *kv);
-    if (!is_kept(types.k) || !is_kept(types.v))
+    if (!kv_is_kept(types.k) || !kv_is_kept(types.v))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                         "KV types %u and %u; this plugin keeps f32 (%d), f16 (%d) or q8_0 (%d)",
                         types.k, types.v, MN_F32, MN_F16, MN_Q8_0);
@@ -128,7 +128,7 @@ mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group,
         return st;
     if (!kv->n_layers)
         return mnp_fail(err, MN_INVALID, ~0u, "no KV_STORE of group %u in the segment", group);
-    if (!measure(rules, kv))
+    if (!kv_measure(rules, kv))
         return mnp_fail(err, MN_INVALID, ~0u, "KV group %u: the size of a page overflows", group);
     return MN_OK;
 }

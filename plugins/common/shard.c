@@ -32,7 +32,7 @@ static bool is_aligned(uint32_t n, const mnp_share *shares, int64_t grain, int64
     return true;
 }
 
-static int64_t common_multiple(int64_t a, int64_t b) {
+static int64_t shard_common_multiple(int64_t a, int64_t b) {
     int64_t m = a;
     while (m % b)
         m += a;
@@ -90,8 +90,8 @@ static void cut_weight(mnp_shard *s, uint32_t node, uint32_t operand, int32_t di
 }
 
 /* Takes note of what the members do before node `at`. */
-static void exchange(mnp_shard *s, uint32_t at, uint32_t kind, uint32_t from, uint32_t to,
-                     uint32_t dim) {
+static void shard_exchange(mnp_shard *s, uint32_t at, uint32_t kind, uint32_t from, uint32_t to,
+                           uint32_t dim) {
     mnp_exchange *e = &s->exchanges[s->n_exchanges++];
     e->at = at;
     e->kind = kind;
@@ -101,13 +101,14 @@ static void exchange(mnp_shard *s, uint32_t at, uint32_t kind, uint32_t from, ui
 }
 
 /* Output i of a node is divided; all members get the whole behind it. */
-static void gather(mnp_shard *s, uint32_t node, uint32_t i, int32_t dim, const mnp_share *shares) {
+static void shard_gather(mnp_shard *s, uint32_t node, uint32_t i, int32_t dim,
+                         const mnp_share *shares) {
     const mn_node *n = mnp_node(s->g, node);
     const uint32_t t = (uint32_t)mnp_out(s->g, n, i);
     const uint32_t piece = append_piece(s, t, dim, shares);
     s->pieces[t].dim = -1;
     s->operands[n->out_off + i] = (int32_t)piece;
-    exchange(s, node + 1, MNP_GATHER, piece, t, (uint32_t)dim);
+    shard_exchange(s, node + 1, MNP_GATHER, piece, t, (uint32_t)dim);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -126,8 +127,8 @@ static int32_t row_dim(const mn_node *n) {
 
 /* Output i of a product is divided along dim into these shares: its weight is cut by rows. False:
  * rows do not end there. */
-static bool cut_rows(mnp_shard *s, uint32_t node, uint32_t i, int32_t dim,
-                     const mnp_share *shares) {
+static bool shard_cut_rows(mnp_shard *s, uint32_t node, uint32_t i, int32_t dim,
+                           const mnp_share *shares) {
     mnp_share rows[MNP_MAX_MEMBERS];
     const mn_node *n = mnp_node(s->g, node);
     const uint32_t operand = weight_operand(n, i);
@@ -153,7 +154,7 @@ static int64_t column_grain(const mnp_shard *s, const mn_node *n) {
     int64_t grain = 1;
     for (uint32_t i = 0; i < n->n_out; i++) {
         const mn_tensor *w = mnp_in_tensor(s->g, n, weight_operand(n, i));
-        grain = common_multiple(grain, w->dtype.block_elems);
+        grain = shard_common_multiple(grain, w->dtype.block_elems);
     }
     return grain;
 }
@@ -182,7 +183,7 @@ static void cut_columns(mnp_shard *s, uint32_t node, const mnp_share *columns) {
         const uint32_t y = (uint32_t)mnp_out(s->g, n, i);
         const uint32_t last = sum_behind(s, node, y);
         const uint32_t sum = (uint32_t)mnp_out(s->g, mnp_node(s->g, last), last == node ? i : 0);
-        exchange(s, last + 1, MNP_SUM, sum, sum, 0);
+        shard_exchange(s, last + 1, MNP_SUM, sum, sum, 0);
     }
 }
 
@@ -198,7 +199,7 @@ static int32_t product_of(const mnp_shard *s, int32_t t) {
 
 /* Output 0 of a node is divided along dim: the product behind it is cut by columns, or it is
  * gathered. */
-static void finish(mnp_shard *s, uint32_t node, int32_t dim, const mnp_share *shares) {
+static void shard_finish(mnp_shard *s, uint32_t node, int32_t dim, const mnp_share *shares) {
     mnp_share columns[MNP_MAX_MEMBERS];
     const uint32_t t = (uint32_t)mnp_out(s->g, mnp_node(s->g, node), 0);
     const mn_tensor *y = mnp_tensor(s->g, t);
@@ -214,7 +215,7 @@ static void finish(mnp_shard *s, uint32_t node, int32_t dim, const mnp_share *sh
             return;
         }
     }
-    gather(s, node, 0, dim, shares);
+    shard_gather(s, node, 0, dim, shares);
 }
 
 /* ---- from a reader back to the product ------------------------------------------------------- */
@@ -228,7 +229,7 @@ static bool is_norm_of_heads(const mnp_shard *s, const mn_node *n) {
 }
 
 /* Makes tensor t a piece on every member, by dividing what makes it. False: not possible. */
-static bool divide(mnp_shard *s, uint32_t t, int32_t dim, const mnp_share *shares) {
+static bool shard_divide(mnp_shard *s, uint32_t t, int32_t dim, const mnp_share *shares) {
     if (s->uses[t].maker < 0)
         return false;
     const uint32_t node = (uint32_t)s->uses[t].maker;
@@ -238,7 +239,7 @@ static bool divide(mnp_shard *s, uint32_t t, int32_t dim, const mnp_share *share
         uint32_t i = 0;
         while (mnp_out(s->g, n, i) != (int32_t)t)
             i++;
-        if (!cut_rows(s, node, i, dim, shares))
+        if (!shard_cut_rows(s, node, i, dim, shares))
             return false;
     } else if (n->op == MN_OP_ROPE || n->op == MN_OP_SCALE || by_head) {
         want(s, node, 0, dim, shares);
@@ -261,11 +262,11 @@ static void want(mnp_shard *s, uint32_t node, uint32_t operand, int32_t dim,
     const mnp_lowering l = {s->g, s->lo, s->hi, s->uses};
     const mn_node *n = mnp_node(s->g, node);
     const uint32_t t = (uint32_t)mnp_in(s->g, n, operand);
-    if (mnp_is_private(&l, (int32_t)t) && divide(s, t, dim, shares))
+    if (mnp_is_private(&l, (int32_t)t) && shard_divide(s, t, dim, shares))
         return;
     const uint32_t piece = append_piece(s, t, dim, shares);
     s->operands[n->in_off + operand] = (int32_t)piece;
-    exchange(s, node, MNP_TAKE, t, piece, (uint32_t)dim);
+    shard_exchange(s, node, MNP_TAKE, t, piece, (uint32_t)dim);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -286,7 +287,7 @@ typedef struct {
 } heads;
 
 /* Of an ATTENTION. False: its operands are not [T, H, D]. */
-static bool read_heads(const mnp_shard *s, const mn_node *n, heads *h) {
+static bool shard_read_heads(const mnp_shard *s, const mn_node *n, heads *h) {
     const mn_tensor *q = mnp_in_tensor(s->g, n, MN_ATTENTION_Q);
     const mn_tensor *y = mnp_out_tensor(s->g, n, 0);
     h->n_kv = mnp_attr(s->g, n, MN_ATTENTION_ATTR_N_HEAD_KV);
@@ -300,7 +301,7 @@ static bool read_heads(const mnp_shard *s, const mn_node *n, heads *h) {
     const int32_t reader = product_of(s, mnp_out(s->g, n, 0));
     if (reader >= 0) {
         const int64_t columns = column_grain(s, mnp_node(s->g, (uint32_t)reader));
-        h->grain = common_multiple(columns, y->dim[2]) / y->dim[2];
+        h->grain = shard_common_multiple(columns, y->dim[2]) / y->dim[2];
     }
     return true;
 }
@@ -321,11 +322,11 @@ static bool share_kv(const mnp_shard *s, int64_t group, mnp_share *kv) {
                 return false;
             continue;
         }
-        if (!read_heads(s, n, &h) || (n_kv && h.n_kv != n_kv))
+        if (!shard_read_heads(s, n, &h) || (n_kv && h.n_kv != n_kv))
             return false;
         n_kv = h.n_kv;
-        const int64_t least = common_multiple(h.grain, h.per_kv) / h.per_kv;
-        unit = common_multiple(unit, least);
+        const int64_t least = shard_common_multiple(h.grain, h.per_kv) / h.per_kv;
+        unit = shard_common_multiple(unit, least);
     }
     if (!n_kv)
         return false;
@@ -377,12 +378,12 @@ static void divide_group(mnp_shard *s, int64_t group) {
             want(s, i, MN_KV_STORE_V, 1, kv);
             continue;
         }
-        read_heads(s, n, &h);
+        shard_read_heads(s, n, &h);
         share_queries(s, &h, kv, q);
         memcpy(&s->kv[(uint64_t)i * s->n], kv, s->n * sizeof *kv);
         want(s, i, MN_ATTENTION_Q, 1, q);
         cut_weight(s, i, MN_ATTENTION_SINKS, 0, q);
-        finish(s, i, 1, q);
+        shard_finish(s, i, 1, q);
     }
 }
 
@@ -417,7 +418,7 @@ static int64_t maker_grain(const mnp_shard *s, const mn_node *n, uint32_t i) {
 
 /* Matrix units want columns in whole steps; shares are a little less even then. */
 static int64_t wide_unit(const mnp_shard *s, int64_t unit, int64_t width) {
-    const int64_t wide = common_multiple(unit, 64);
+    const int64_t wide = shard_common_multiple(unit, 64);
     return width / wide >= 8 * (int64_t)s->n ? wide : unit;
 }
 
@@ -436,10 +437,10 @@ static void divide_activation(mnp_shard *s, uint32_t node) {
         const int64_t grain = maker_grain(s, n, i);
         if (!grain || mnp_in_tensor(s->g, n, i)->n_dim != y->n_dim)
             return;
-        rows = common_multiple(rows, grain);
+        rows = shard_common_multiple(rows, grain);
     }
     const int64_t columns = column_grain(s, mnp_node(s->g, (uint32_t)reader));
-    int64_t unit = common_multiple(rows, columns);
+    int64_t unit = shard_common_multiple(rows, columns);
     if (y->dim[dim] / unit < s->n)
         unit = rows;
     if (y->dim[dim] / unit < s->n)
@@ -447,7 +448,7 @@ static void divide_activation(mnp_shard *s, uint32_t node) {
     even_shares(s->n, y->dim[dim], wide_unit(s, unit, y->dim[dim]), shares);
     for (uint32_t i = 0; i < n_inputs; i++)
         want(s, node, i, dim, shares);
-    finish(s, node, dim, shares);
+    shard_finish(s, node, dim, shares);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -459,13 +460,13 @@ static void divide_embedding(mnp_shard *s, uint32_t node) {
     const mn_tensor *positions = mnp_in_tensor(s->g, n, MN_EMBED_POS_WEIGHT);
     int64_t unit = table->dtype.block_elems;
     if (positions)
-        unit = common_multiple(unit, positions->dtype.block_elems);
+        unit = shard_common_multiple(unit, positions->dtype.block_elems);
     if (table->n_dim != 2 || table->dim[1] / unit < s->n)
         return;
     even_shares(s->n, table->dim[1], unit, shares);
     cut_weight(s, node, MN_EMBED_WEIGHT, 1, shares);
     cut_weight(s, node, MN_EMBED_POS_WEIGHT, 1, shares);
-    gather(s, node, MN_EMBED_OUT_X, 1, shares);
+    shard_gather(s, node, MN_EMBED_OUT_X, 1, shares);
 }
 
 /* Whether experts are chosen by an output: a router is small, and its results are wanted whole. */
@@ -491,12 +492,12 @@ static void divide_product(mnp_shard *s, uint32_t node) {
         if (width <= 0)
             continue;
         const int64_t rows = w->dim[row_dim(n)] / width; /* of one step along dim */
-        const int64_t unit = common_multiple(row_grain(w), rows) / rows;
+        const int64_t unit = shard_common_multiple(row_grain(w), rows) / rows;
         if (width / unit < s->n)
             continue;
         even_shares(s->n, width, unit, shares);
-        if (cut_rows(s, node, i, dim, shares))
-            gather(s, node, i, dim, shares);
+        if (shard_cut_rows(s, node, i, dim, shares))
+            shard_gather(s, node, i, dim, shares);
     }
 }
 
@@ -533,7 +534,7 @@ static void sort_exchanges(mnp_shard *s) {
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
-static void decide(mnp_shard *s) {
+static void shard_decide(mnp_shard *s) {
     divide_attention(s);
     for (uint32_t i = s->lo; i < s->hi; i++) {
         const uint32_t op = mnp_node(s->g, i)->op;
@@ -564,7 +565,7 @@ static mn_status check_no_views(const mnp_shard *s, mn_error *err) {
 }
 
 /* The arrays of the plan, with every tensor whole. */
-static mn_status begin(mnp_shard *s, mn_error *err) {
+static mn_status shard_begin(mnp_shard *s, mn_error *err) {
     const mn_graph *g = s->g;
     s->n_tensors = g->n_tensors;
     s->room = g->n_tensors + g->n_operands;
@@ -606,9 +607,9 @@ mn_status mnp_shard_plan(const mn_host *h, const mn_compile *in, uint32_t n, mnp
     s->lo = c.node_lo;
     s->hi = c.node_hi;
     s->n = n;
-    st = begin(s, err);
+    st = shard_begin(s, err);
     if (!st) {
-        decide(s);
+        shard_decide(s);
         st = shard_make_graphs(s, err);
     }
     if (st)

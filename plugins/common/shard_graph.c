@@ -142,8 +142,8 @@ static int64_t plane_step(const mn_tensor *t, const mn_plane *p, int64_t n_data,
 }
 
 /* The share of a part's plane along dim, counted in elements from the part's beginning. */
-static void cut_plane(mn_plane *p, mnp_share share, int64_t step, int64_t stride_step,
-                      uint32_t dim) {
+static void shard_graph_cut_plane(mn_plane *p, mnp_share share, int64_t step, int64_t stride_step,
+                                  uint32_t dim) {
     const int64_t skipped = share.lo / stride_step * p->stride[dim];
     p->ptr = (const char *)p->ptr + skipped;
     p->bytes -= (uint64_t)skipped;
@@ -156,8 +156,8 @@ static bool may_cut(mnp_share share, int64_t step, int64_t n) {
 }
 
 /* All planes of a part. False: a border lies inside of a block. */
-static bool cut_part(const mn_tensor *t, const mn_weight_src *in, uint32_t part, uint32_t dim,
-                     mnp_share share, mn_plane *to) {
+static bool shard_graph_cut_part(const mn_tensor *t, const mn_weight_src *in, uint32_t part,
+                                 uint32_t dim, mnp_share share, mn_plane *to) {
     const mn_plane *data = mnp_plane(in, part, 0);
     const int64_t block = t->dtype.block_elems;
     const bool last = dim + 1 == t->n_dim;
@@ -166,14 +166,14 @@ static bool cut_part(const mn_tensor *t, const mn_weight_src *in, uint32_t part,
     for (uint32_t i = 0; i < in->n_planes; i++) {
         to[i] = *mnp_plane(in, part, i);
         if (i == 0) {
-            cut_plane(&to[i], share, 1, last ? block : 1, dim);
+            shard_graph_cut_plane(&to[i], share, 1, last ? block : 1, dim);
             continue;
         }
         const int64_t step = plane_step(t, &to[i], data->dim[dim], dim);
         if (step && !may_cut(share, step, data->dim[dim]))
             return false;
         if (step)
-            cut_plane(&to[i], share, step, step, dim);
+            shard_graph_cut_plane(&to[i], share, step, step, dim);
     }
     return true;
 }
@@ -210,7 +210,8 @@ mn_status mnp_shard_source(const mnp_shard *s, uint32_t rank, uint32_t tensor,
         begin += n;
         if (here.hi <= here.lo)
             continue;
-        if (!cut_part(t, in, i, dim, here, &planes[(uint64_t)out->n_parts * in->n_planes]))
+        if (!shard_graph_cut_part(t, in, i, dim, here,
+                                  &planes[(uint64_t)out->n_parts * in->n_planes]))
             return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                             "%.*s: elements %lld to %lld of dim %u cannot be cut out of its blocks",
                             MNP_NAME(t), (long long)share.lo, (long long)share.hi, dim);

@@ -32,7 +32,8 @@ bool mnp_plane_reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim,
 
 /* The part's dims against the tensor's (dim 0 of the parts adds up), and that its strides stay
  * within its bytes. */
-static mn_status check_part(const mn_tensor *t, const mn_plane *p, uint32_t index, mn_error *err) {
+static mn_status source_check_part(const mn_tensor *t, const mn_plane *p, uint32_t index,
+                                   mn_error *err) {
     uint64_t last;
     uint64_t steps[MN_MAX_DIM];
     if (p->kind != MN_PLANE_DATA)
@@ -81,7 +82,7 @@ mn_status mnp_check_source(const mn_graph *g, const mn_weight_src *s, uint32_t m
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         const mn_plane *p = mnp_plane(s, i, 0);
-        mn_status st = check_part(t, p, i, err);
+        mn_status st = source_check_part(t, p, i, err);
         if (st)
             return st;
         if (__builtin_add_overflow(sum, p->dim[0], &sum))

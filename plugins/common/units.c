@@ -161,7 +161,7 @@ static int32_t attender(const mnp_lowering *l, uint32_t store) {
 }
 
 /* The node that the part's edge leads to, if it is of the part's op; -1 = none. */
-static int32_t follow(const mnp_lowering *l, const mnp_part *p, uint32_t from) {
+static int32_t units_follow(const mnp_lowering *l, const mnp_part *p, uint32_t from) {
     const mn_node *n = mnp_node(l->g, from);
     int32_t node = -1;
     if (p->edge == MNP_ATTENDER) {
@@ -199,7 +199,8 @@ static bool reads_all(const mnp_lowering *l, uint32_t from, uint32_t node) {
     return true;
 }
 
-static void tell(const pass *p, const mnp_unit *u, uint32_t part, int32_t node, const char *why) {
+static void units_tell(const pass *p, const mnp_unit *u, uint32_t part, int32_t node,
+                       const char *why) {
     char line[256];
     if (!p->log)
         return;
@@ -212,7 +213,8 @@ static void tell(const pass *p, const mnp_unit *u, uint32_t part, int32_t node, 
 }
 
 /* Why the node that was found for part i is none; NULL = it is one, and part[i] is set. */
-static const char *try_part(const pass *p, mnp_unit *u, uint32_t i, uint32_t from, uint32_t node) {
+static const char *units_try_part(const pass *p, mnp_unit *u, uint32_t i, uint32_t from,
+                                  uint32_t node) {
     const mnp_lowering *l = p->l;
     const mnp_part *part = &u->pattern->parts[i];
     if (part->flags & MNP_LOCATE) {
@@ -243,7 +245,7 @@ static const char *try_part(const pass *p, mnp_unit *u, uint32_t i, uint32_t fro
 }
 
 /* Gives up parts that lack another one, until nothing changes. */
-static void give_up(const pass *p, mnp_unit *u) {
+static void units_give_up(const pass *p, mnp_unit *u) {
     const mnp_pattern *pattern = u->pattern;
     for (bool again = true; again;) {
         uint32_t have = 0;
@@ -256,7 +258,7 @@ static void give_up(const pass *p, mnp_unit *u) {
             const uint32_t want = x->with | (x->of >= 0 ? 1u << x->of : 0);
             if (u->part[i] < 0 || (have & want) == want)
                 continue;
-            tell(p, u, i, u->part[i], "another part of the pattern is missing");
+            units_tell(p, u, i, u->part[i], "another part of the pattern is missing");
             u->part[i] = -1;
             again = true;
         }
@@ -267,7 +269,7 @@ static void give_up(const pass *p, mnp_unit *u) {
 }
 
 /* The unit of one anchor: each part that can be had, in the order of the pattern. */
-static void build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mnp_unit *u) {
+static void units_build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mnp_unit *u) {
     u->pattern = pattern;
     u->node = u->last = anchor;
     for (uint32_t i = 0; i < MNP_MAX_PARTS; i++)
@@ -281,14 +283,14 @@ static void build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mn
             from = u->part[part->of];
         int32_t node = -1;
         if (from >= 0)
-            node = follow(p->l, part, (uint32_t)from);
+            node = units_follow(p->l, part, (uint32_t)from);
         if (node < 0)
             continue;
-        const char *why = try_part(p, u, i, (uint32_t)from, (uint32_t)node);
+        const char *why = units_try_part(p, u, i, (uint32_t)from, (uint32_t)node);
         if (why)
-            tell(p, u, i, node, why);
+            units_tell(p, u, i, node, why);
     }
-    give_up(p, u);
+    units_give_up(p, u);
     /* what stays apart does not move the unit */
     u->last = u->node;
     p->owner[anchor - p->l->lo] = (int32_t)anchor;
@@ -330,7 +332,7 @@ mn_status mnp_lower(const mn_host *h, const mnp_lowering *l, const mnp_pattern *
         const mnp_pattern *pattern =
             pattern_of(patterns, n_patterns, mnp_node(l->g, l->lo + i)->op);
         if (pattern && p.owner[i] < 0)
-            build(&p, l->lo + i, pattern, &built[i]);
+            units_build(&p, l->lo + i, pattern, &built[i]);
     }
     *n_units = 0;
     for (uint32_t i = 0; i < n; i++) {

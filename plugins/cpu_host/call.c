@@ -29,8 +29,8 @@ double mnc_attr_f64(const mnc_call *c, uint32_t i) {
 }
 
 /* [lo, hi) = shares [first, last) of `of`, in grains; the last grain may be short. */
-static void share(int64_t total, int64_t grain, int64_t first, int64_t last, int64_t of,
-                  int64_t *lo, int64_t *hi) {
+static void host_call_share(int64_t total, int64_t grain, int64_t first, int64_t last, int64_t of,
+                            int64_t *lo, int64_t *hi) {
     const int64_t units = (total + grain - 1) / grain;
     *lo = units * first / of * grain;
     *hi = units * last / of * grain;
@@ -41,7 +41,7 @@ static void share(int64_t total, int64_t grain, int64_t first, int64_t last, int
 }
 
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
-    share(total, grain, w->i, w->i + 1, w->n, lo, hi);
+    host_call_share(total, grain, w->i, w->i + 1, w->n, lo, hi);
 }
 
 mnc_spans mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cols, int64_t grain) {
@@ -94,7 +94,7 @@ void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t
     const uint32_t round = i / n_threads;
     uint32_t first = begin[round] * n_threads + size[round] * (i % n_threads);
     first += 8 * n_threads * node;
-    share(total, grain, first, first + size[round], 8 * (int64_t)w->n_threads, lo, hi);
+    host_call_share(total, grain, first, first + size[round], 8 * (int64_t)w->n_threads, lo, hi);
 }
 
 #define PART_NS 2000

@@ -10,7 +10,7 @@
 #include "samplers.h"
 
 /* ---- the order of logits --------------------------------------------------------------------- */
-static inline bool better(const float *l, int32_t a, int32_t b) {
+static inline bool chain_better(const float *l, int32_t a, int32_t b) {
     return l[a] > l[b] || (l[a] == l[b] && a < b);
 }
 
@@ -18,9 +18,9 @@ static inline bool better(const float *l, int32_t a, int32_t b) {
 static void sift(const float *l, int32_t *id, int64_t n, int64_t at, bool best) {
     int32_t v = id[at];
     for (int64_t kid; (kid = 2 * at + 1) < n; at = kid) {
-        if (kid + 1 < n && better(l, id[kid + 1], id[kid]) == best)
+        if (kid + 1 < n && chain_better(l, id[kid + 1], id[kid]) == best)
             kid++;
-        if (better(l, id[kid], v) != best)
+        if (chain_better(l, id[kid], v) != best)
             break;
         id[at] = id[kid];
     }
@@ -83,7 +83,7 @@ bool mnc_chain_reads_history(const mn_slot_params *p) {
 }
 
 /* count: scratch, [n_vocab]: how often each id stands in the part of the history that counts. */
-static void penalise(const mnc_sample *s, float *l, int32_t *count) {
+static void chain_penalise(const mnc_sample *s, float *l, int32_t *count) {
     const mn_slot_params *p = s->params;
     const past h = past_of(s, p->penalty_last_n);
     memset(count, 0, (size_t)s->n_vocab * sizeof *count);
@@ -117,17 +117,17 @@ static void penalise(const mnc_sample *s, float *l, int32_t *count) {
 enum { DRY_MOST = 256 };
 
 /* An id that ends matches, and one that is none. */
-static bool breaks(const mnc_sample *s, int32_t id) {
+static bool chain_breaks(const mnc_sample *s, int32_t id) {
     if (id < 0 || id >= s->n_vocab)
         return true;
     return s->breakers && (s->breakers[id / 32] >> (id % 32) & 1);
 }
 
 /* How many tokens up to and with place i equal the newest ones; at most `most`. */
-static int32_t match_at(const mnc_sample *s, past h, int64_t i, int32_t most) {
+static int32_t chain_match_at(const mnc_sample *s, past h, int64_t i, int32_t most) {
     int32_t n = 0;
     while (n < most && i - n >= h.lo && s->history[i - n] == s->history[h.hi - 1 - n] &&
-           !breaks(s, s->history[i - n]))
+           !chain_breaks(s, s->history[i - n]))
         n++;
     return n;
 }
@@ -138,7 +138,7 @@ static float dry_penalty(const mn_slot_params *p, int32_t match) {
 }
 
 /* longest: scratch, [n_vocab]: of the matches that an id follows. */
-static void dry(const mnc_sample *s, float *l, int32_t *longest) {
+static void chain_dry(const mnc_sample *s, float *l, int32_t *longest) {
     const mn_slot_params *p = s->params;
     const past h = past_of(s, p->dry_last_n);
     const int32_t least = p->dry_allowed_length > 1 ? p->dry_allowed_length : 1;
@@ -147,13 +147,13 @@ static void dry(const mnc_sample *s, float *l, int32_t *longest) {
     memset(longest, 0, (size_t)s->n_vocab * sizeof *longest);
     for (int64_t i = h.lo; i + 1 < h.hi; i++) {
         const int32_t next = s->history[i + 1];
-        const int32_t match = match_at(s, h, i, most);
-        if (match >= least && !breaks(s, next) && match > longest[next])
+        const int32_t match = chain_match_at(s, h, i, most);
+        if (match >= least && !chain_breaks(s, next) && match > longest[next])
             longest[next] = match;
     }
     for (int64_t i = h.lo; i + 1 < h.hi; i++) {
         const int32_t next = s->history[i + 1];
-        if (breaks(s, next) || !longest[next])
+        if (chain_breaks(s, next) || !longest[next])
             continue;
         l[next] -= dry_penalty(p, longest[next]);
         longest[next] = 0; /* once per id */
@@ -162,31 +162,31 @@ static void dry(const mnc_sample *s, float *l, int32_t *longest) {
 
 /* ---- the candidates -------------------------------------------------------------------------- */
 /* The first sampler to come, off the list; 0 = the list is over. */
-static uint32_t take(mnc_chain *c) {
+static uint32_t chain_take(mnc_chain *c) {
     const uint32_t sampler = c->left & 15;
     c->left = sampler ? c->left >> 4 : 0;
     return sampler;
 }
 
-static int32_t at(mnc_chain *c, int64_t place) {
+static int32_t chain_at(mnc_chain *c, int64_t place) {
     return mnc_order_at(&c->order, place);
 }
 
 /* Makes the order, of the k best ids (0: of all). false = no logit is finite. */
-static bool make_order(mnc_chain *c, int64_t k) {
+static bool chain_make_order(mnc_chain *c, int64_t k) {
     if (!c->order.id) {
         c->order = mnc_order_of(c->l, c->s->n_vocab, k, c->ids);
         c->lo = 0;
         c->hi = c->order.n;
         if (c->hi)
-            c->max = c->l[at(c, 0)];
+            c->max = c->l[chain_at(c, 0)];
     }
     return c->hi > 0;
 }
 
 /* How far the logit of a place lies below the first candidate's, at the temperature so far. */
-static double below(mnc_chain *c, int64_t place) {
-    return ((double)c->max - c->l[at(c, place)]) / c->temp;
+static double chain_below(mnc_chain *c, int64_t place) {
+    return ((double)c->max - c->l[chain_at(c, place)]) / c->temp;
 }
 
 /* What an id counts for, against the first candidate. */
@@ -200,26 +200,26 @@ static double weight_of(const mnc_chain *c, int32_t id) {
 static int32_t any(mnc_chain *c, int64_t i) {
     if (c->hi == c->order.n)
         return c->order.id[i];
-    return at(c, c->lo + i);
+    return chain_at(c, c->lo + i);
 }
 
 /* The weight of all candidates: most of a draw's time where nothing is cut off. */
-static double weigh(mnc_chain *c) {
+static double chain_weigh(mnc_chain *c) {
     const int64_t n = c->hi - c->lo;
     const bool uncut = c->hi == c->order.n;
     double sum = 0;
     for (int64_t i = 0; i < n && uncut; i++)
         sum += weight_of(c, c->order.id[i]);
     for (int64_t i = 0; i < n && !uncut; i++)
-        sum += weight_of(c, at(c, c->lo + i));
+        sum += weight_of(c, chain_at(c, c->lo + i));
     return sum;
 }
 
 /* Candidates are [lo, hi) from now on. */
-static void keep(mnc_chain *c, int64_t lo, int64_t hi) {
+static void chain_keep(mnc_chain *c, int64_t lo, int64_t hi) {
     c->lo = lo;
     c->hi = hi;
-    c->max = c->l[at(c, lo)];
+    c->max = c->l[chain_at(c, lo)];
 }
 
 /* The mean of `below`, by probability; sum: weigh(c). With ln sum it is the entropy in nats. */
@@ -235,7 +235,7 @@ static double mean_below(mnc_chain *c, double sum) {
 }
 
 /* The range goes back into the logits, for a sampler that changes them. */
-static void write_back(mnc_chain *c) {
+static void chain_write_back(mnc_chain *c) {
     if (!c->order.id)
         return;
     memset(c->count, 0, (size_t)c->s->n_vocab * sizeof *c->count);
@@ -248,7 +248,7 @@ static void write_back(mnc_chain *c) {
 }
 
 /* ---- samplers that narrow the candidates ----------------------------------------------------- */
-static void top_n_sigma(mnc_chain *c, double n_sigma) {
+static void chain_top_n_sigma(mnc_chain *c, double n_sigma) {
     const int64_t n = c->hi - c->lo;
     double mean = 0;
     double square = 0;
@@ -260,56 +260,56 @@ static void top_n_sigma(mnc_chain *c, double n_sigma) {
     }
     const double limit = c->max - n_sigma * sqrt(square);
     int64_t hi = c->lo + 1;
-    while (hi < c->hi && c->l[at(c, hi)] >= limit)
+    while (hi < c->hi && c->l[chain_at(c, hi)] >= limit)
         hi++;
-    keep(c, c->lo, hi);
+    chain_keep(c, c->lo, hi);
 }
 
 static void top_k(mnc_chain *c, int64_t k) {
     if (c->lo + k < c->hi)
-        keep(c, c->lo, c->lo + k);
+        chain_keep(c, c->lo, c->lo + k);
 }
 
 /* The distance from -ln p falls and rises again along the order: the range grows from where it is
  * smallest. */
-static void typical(mnc_chain *c, double p) {
-    const double sum = weigh(c);
+static void chain_typical(mnc_chain *c, double p) {
+    const double sum = chain_weigh(c);
     const double centre = mean_below(c, sum); /* there -ln p is the entropy */
     int64_t lo = c->lo;
     for (int64_t i = c->lo; i < c->hi; i++) {
-        if (fabs(below(c, i) - centre) < fabs(below(c, lo) - centre))
+        if (fabs(chain_below(c, i) - centre) < fabs(chain_below(c, lo) - centre))
             lo = i;
-        if (below(c, i) >= centre)
+        if (chain_below(c, i) >= centre)
             break;
     }
     int64_t hi = lo + 1;
-    double run = weight_of(c, at(c, lo));
+    double run = weight_of(c, chain_at(c, lo));
     while (run < p * sum && (lo > c->lo || hi < c->hi)) {
-        const double left = lo > c->lo ? fabs(below(c, lo - 1) - centre) : HUGE_VAL;
-        const double right = hi < c->hi ? fabs(below(c, hi) - centre) : HUGE_VAL;
+        const double left = lo > c->lo ? fabs(chain_below(c, lo - 1) - centre) : HUGE_VAL;
+        const double right = hi < c->hi ? fabs(chain_below(c, hi) - centre) : HUGE_VAL;
         const bool likelier = lo > c->lo && left <= right;
         const int64_t next = likelier ? lo - 1 : hi;
-        run += weight_of(c, at(c, next));
+        run += weight_of(c, chain_at(c, next));
         lo -= likelier;
         hi += !likelier;
     }
-    keep(c, lo, hi);
+    chain_keep(c, lo, hi);
 }
 
 static void top_p(mnc_chain *c, double p) {
-    const double goal = p * weigh(c);
+    const double goal = p * chain_weigh(c);
     double run = 0;
     int64_t hi = c->lo;
     for (; hi < c->hi && run < goal; hi++)
-        run += weight_of(c, at(c, hi));
-    keep(c, c->lo, hi);
+        run += weight_of(c, chain_at(c, hi));
+    chain_keep(c, c->lo, hi);
 }
 
 static void min_p(mnc_chain *c, double p) {
     int64_t hi = c->lo + 1; /* the best stays */
-    while (hi < c->hi && weight_of(c, at(c, hi)) >= p)
+    while (hi < c->hi && weight_of(c, chain_at(c, hi)) >= p)
         hi++;
-    keep(c, c->lo, hi);
+    chain_keep(c, c->lo, hi);
 }
 
 /* 24 bits of a random word: [0, 1) */
@@ -317,23 +317,23 @@ static double uniform(uint32_t word) {
     return (word >> 8) * 0x1p-24;
 }
 
-static void xtc(mnc_chain *c, const mn_slot_params *p) {
+static void chain_xtc(mnc_chain *c, const mn_slot_params *p) {
     if (c->hi - c->lo < 2 || uniform(c->word[1]) >= p->xtc_probability)
         return;
-    const double limit = p->xtc_threshold * weigh(c);
+    const double limit = p->xtc_threshold * chain_weigh(c);
     int64_t lo = c->lo;
-    while (lo + 1 < c->hi && weight_of(c, at(c, lo + 1)) >= limit)
+    while (lo + 1 < c->hi && weight_of(c, chain_at(c, lo + 1)) >= limit)
         lo++;
-    keep(c, lo, c->hi);
+    chain_keep(c, lo, c->hi);
 }
 
-static void temperature(mnc_chain *c, const mn_slot_params *p) {
+static void chain_temperature(mnc_chain *c, const mn_slot_params *p) {
     double temp = p->temp;
     const int64_t n = c->hi - c->lo;
     if (p->dynatemp_range > 0 && n > 1) {
         const double low = fmax(0, temp - p->dynatemp_range);
         const double high = temp + p->dynatemp_range;
-        const double sum = weigh(c);
+        const double sum = chain_weigh(c);
         const double entropy = mean_below(c, sum) + log(sum);
         const double share = entropy / log((double)n);
         temp = low + (high - low) * pow(share, p->dynatemp_exponent);
@@ -341,16 +341,16 @@ static void temperature(mnc_chain *c, const mn_slot_params *p) {
     if (temp > 0)
         c->temp *= temp;
     else
-        keep(c, c->lo, c->lo + 1);
+        chain_keep(c, c->lo, c->lo + 1);
 }
 
 /* The probability of what mirostat keeps has at most mu bits of surprise. */
 static void cut_surprise(mnc_chain *c, double mu) {
-    const double limit = weigh(c) * exp2(-mu);
+    const double limit = chain_weigh(c) * exp2(-mu);
     int64_t hi = c->lo + 1;
-    while (hi < c->hi && weight_of(c, at(c, hi)) >= limit)
+    while (hi < c->hi && weight_of(c, chain_at(c, hi)) >= limit)
         hi++;
-    keep(c, c->lo, hi);
+    chain_keep(c, c->lo, hi);
 }
 
 /* ---- the chain ------------------------------------------------------------------------------- */
@@ -379,32 +379,32 @@ static bool is_on(uint32_t sampler, const mn_slot_params *p) {
 }
 
 /* false = the sampler is no sampler of the history. */
-static bool run_on_history(mnc_chain *c, uint32_t sampler) {
+static bool chain_run_on_history(mnc_chain *c, uint32_t sampler) {
     const mn_slot_params *p = c->s->params;
     const mnp_on_history how = mnp_sampler_on_history(sampler, p);
     if (how != MNP_HISTORY_ON)
         return how == MNP_HISTORY_OFF;
-    write_back(c);
+    chain_write_back(c);
     c->rewritten = true;
     if (sampler == MN_SAMPLER_PENALTIES)
-        penalise(c->s, c->l, c->count);
+        chain_penalise(c->s, c->l, c->count);
     else
-        dry(c->s, c->l, c->count);
+        chain_dry(c->s, c->l, c->count);
     return true;
 }
 
 /* Runs a sampler that is on, over candidates. */
-static void narrow(mnc_chain *c, uint32_t sampler) {
+static void chain_narrow(mnc_chain *c, uint32_t sampler) {
     const mn_slot_params *p = c->s->params;
     switch (sampler) {
     case MN_SAMPLER_TOP_N_SIGMA:
-        top_n_sigma(c, p->top_n_sigma);
+        chain_top_n_sigma(c, p->top_n_sigma);
         break;
     case MN_SAMPLER_TOP_K:
         top_k(c, p->top_k);
         break;
     case MN_SAMPLER_TYPICAL:
-        typical(c, p->typical_p);
+        chain_typical(c, p->typical_p);
         break;
     case MN_SAMPLER_TOP_P:
         top_p(c, p->top_p);
@@ -413,10 +413,10 @@ static void narrow(mnc_chain *c, uint32_t sampler) {
         min_p(c, p->min_p);
         break;
     case MN_SAMPLER_XTC:
-        xtc(c, p);
+        chain_xtc(c, p);
         break;
     default:
-        temperature(c, p);
+        chain_temperature(c, p);
     }
 }
 
@@ -428,7 +428,7 @@ mnc_chain mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *
         c.left = MN_SAMPLERS_DEFAULT;
     while (c.left) {
         const uint64_t left = c.left;
-        const bool done = run_on_history(&c, take(&c));
+        const bool done = chain_run_on_history(&c, chain_take(&c));
         if (done || greedy)
             continue;
         c.left = left;
@@ -439,20 +439,20 @@ mnc_chain mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *
 }
 
 /* Which candidate is drawn; *share: its probability. */
-static int32_t draw(mnc_chain *c, double *share) {
-    const double sum = weigh(c);
+static int32_t cpu_host_chain_draw(mnc_chain *c, double *share) {
+    const double sum = chain_weigh(c);
     const double goal = uniform(c->word[0]) * sum;
     double run = 0;
     double w = 0;
     int64_t place = c->lo;
     for (; place < c->hi; place++) {
-        w = weight_of(c, at(c, place));
+        w = weight_of(c, chain_at(c, place));
         run += w;
         if (run > goal)
             break;
     }
     *share = w / sum;
-    return at(c, place < c->hi ? place : c->hi - 1);
+    return chain_at(c, place < c->hi ? place : c->hi - 1);
 }
 
 int32_t mnc_chain_draw(mnc_chain *c, float *mu) {
@@ -465,19 +465,19 @@ int32_t mnc_chain_draw(mnc_chain *c, float *mu) {
     mnc_philox(key, counter, words);
     memcpy(c->word, words, sizeof c->word);
     while (c->left) {
-        const uint32_t sampler = take(c);
-        if (run_on_history(c, sampler) || !is_on(sampler, p))
+        const uint32_t sampler = chain_take(c);
+        if (chain_run_on_history(c, sampler) || !is_on(sampler, p))
             continue;
         const bool cuts = sampler == MN_SAMPLER_TOP_K && p->top_k < c->s->n_vocab;
-        if (!make_order(c, cuts ? p->top_k : 0))
+        if (!chain_make_order(c, cuts ? p->top_k : 0))
             return MN_ID_NONE;
-        narrow(c, sampler);
+        chain_narrow(c, sampler);
     }
-    if (!make_order(c, 0))
+    if (!chain_make_order(c, 0))
         return MN_ID_NONE;
     if (mirostat)
         cut_surprise(c, *mu);
-    const int32_t id = draw(c, &share);
+    const int32_t id = cpu_host_chain_draw(c, &share);
     if (mirostat)
         *mu = (float)(*mu - p->mirostat_eta * (-log2(share) - p->mirostat_tau));
     return id;

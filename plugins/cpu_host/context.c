@@ -77,7 +77,7 @@ static uint8_t *bound_ptr(const mn_binding *b) {
 }
 
 /* Is an output of the node bound, or read by a node behind it? */
-static bool is_wanted(const mn_context *c, const mn_node *n) {
+static bool context_is_wanted(const mn_context *c, const mn_node *n) {
     const mn_graph *g = c->prog->graph;
     const mn_binding *bindings = c->at->bindings;
     for (uint32_t j = 0; j < n->n_out; j++) {
@@ -104,7 +104,7 @@ static void choose_active(mn_context *c) {
     uint32_t n_active = 0;
     for (uint32_t i = p->n_steps; i-- > 0;) {
         const mn_node *n = mnp_node(g, p->steps[i].node);
-        if (!mnp_changes_state(n->op) && !is_wanted(c, n))
+        if (!mnp_changes_state(n->op) && !context_is_wanted(c, n))
             continue;
         n_active++;
         set->active[p->n_steps - n_active] = i;
@@ -120,7 +120,7 @@ static void choose_active(mn_context *c) {
 }
 
 /* An operand's pointer, once all that a node needs is known to be bound. */
-static void resolve(const mn_context *c, int32_t t, mnc_operand *o) {
+static void context_resolve(const mn_context *c, int32_t t, mnc_operand *o) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
     memset(o, 0, sizeof *o);
@@ -158,7 +158,7 @@ static void fill_kv(const mn_context *c, mnc_call *call, uint32_t in_kv, uint32_
 }
 
 /* What step i is called with, as far as it does not depend on the values of symbols. */
-static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
+static mn_status context_fill_call(mn_context *c, uint32_t i, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
     const mnc_step *step = &p->steps[i];
@@ -176,9 +176,9 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     call->kv.geo = step->kv;
     call->shared = c->scratch + p->arena_bytes + step->shared_at;
     for (uint32_t j = 0; j < n->n_in; j++)
-        resolve(c, mnp_in(g, n, j), &call->in[j]);
+        context_resolve(c, mnp_in(g, n, j), &call->in[j]);
     for (uint32_t j = 0; j < n->n_out; j++)
-        resolve(c, mnp_out(g, n, j), &call->out[j]);
+        context_resolve(c, mnp_out(g, n, j), &call->out[j]);
     const mn_tensor *lead = mnp_in_tensor(g, n, 0);
     call->max_rows = 1;
     if (lead && lead->n_dim)
@@ -205,7 +205,7 @@ static uint32_t readers_of(const mn_context *c, uint32_t t) {
 }
 
 /* Fills maker of each call that might do what the call before it does, whose only use it is. */
-static void find_makers(mn_context *c) {
+static void context_find_makers(mn_context *c) {
     const mn_graph *g = c->prog->graph;
     for (uint32_t i = 1; i < c->at->n_active; i++) {
         const mnc_call *before = &c->at->calls[c->at->active[i - 1]];
@@ -224,7 +224,7 @@ static void find_makers(mn_context *c) {
 }
 
 /* Where a buffer lies, for the check that bindings do not overlap. */
-static mnp_extent extent(const mn_buffer *b) {
+static mnp_extent context_extent(const mn_buffer *b) {
     return (mnp_extent){(uintptr_t)b->ptr, b->bytes};
 }
 
@@ -237,15 +237,15 @@ mn_status mnc_context_bind(mn_context *c, uint32_t set, const mn_binding *bindin
                         MN_BINDING_SETS);
     c->at = &c->sets[set];
     c->at->bound = c->at->filled = false;
-    mn_status s =
-        mnp_bind(g, c->prog->allocations, bindings, n, stride, extent, c->at->bindings, err);
+    mn_status s = mnp_bind(g, c->prog->allocations, bindings, n, stride, context_extent,
+                           c->at->bindings, err);
     if (s)
         return s;
     choose_active(c);
     for (uint32_t i = 0; i < c->at->n_active && !s; i++)
-        s = fill_call(c, c->at->active[i], err);
+        s = context_fill_call(c, c->at->active[i], err);
     if (!s)
-        find_makers(c);
+        context_find_makers(c);
     c->at->bound = !s;
     return s;
 }

@@ -12,7 +12,7 @@ mn_status mnc_device_count(void *self, uint32_t *n, mn_error *err) {
 }
 
 /* MN_NO_DEVICE for every index but 0. */
-static mn_status only_one(uint32_t i, mn_error *err) {
+static mn_status cpu_device_only_one(uint32_t i, mn_error *err) {
     return i ? mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there is one", i) : MN_OK;
 }
 
@@ -20,7 +20,7 @@ static mn_status only_one(uint32_t i, mn_error *err) {
  * has measured it. */
 mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
     mnc_plugin *p = self;
-    mn_status s = only_one(i, err);
+    mn_status s = cpu_device_only_one(i, err);
     if (s)
         return s;
     mn_device_info info = {.size = sizeof info, .kind = MN_DEVICE_CPU, .align = MNC_ALIGN};
@@ -37,7 +37,7 @@ mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error 
 /* The seed stands in for the device while its memory is allocated by the device's host. */
 mn_status mnc_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
     mn_device seed = {self, {0}};
-    mn_status s = only_one(i, err);
+    mn_status s = cpu_device_only_one(i, err);
     if (s)
         return s;
     mn_device *d = mnc_new(&seed, sizeof *d);

@@ -76,7 +76,7 @@ static void cap_by(const char *folder, const char *limit_file, const char *usage
 }
 
 /* Of the machine or of the control group that holds us, whichever is smaller. */
-static void memory(uint64_t *total, uint64_t *left) {
+static void cpu_facts_memory(uint64_t *total, uint64_t *left) {
     char buf[4096];
     char folder[400];
     if (slurp("/proc/meminfo", buf, sizeof buf)) {
@@ -113,14 +113,14 @@ void mnc_facts(mn_device_info *info, const char *device_name) {
     const uint64_t h = mn_fnv_z(MN_FNV_BASIS, id); /* the machine's id itself is not for logs */
     snprintf(info->uid, sizeof info->uid, "cpu-%016llx", (unsigned long long)h);
     snprintf(info->mem_pool, sizeof info->mem_pool, "host");
-    memory(&info->mem_total, &info->mem_free);
+    cpu_facts_memory(&info->mem_total, &info->mem_free);
     info->max_alloc = info->mem_total;
 }
 
 mn_status mnc_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
     (void)d;
     *free_bytes = *total = 0;
-    memory(total, free_bytes);
+    cpu_facts_memory(total, free_bytes);
     if (*total)
         return MN_OK;
     return mnp_fail(err, MN_UNSUPPORTED, ~0u,

@@ -9,7 +9,7 @@
 /* The same of memory that is interleaved. */
 #define INTERLEAVED_BYTES (1u << 20)
 
-static bool allocate(mn_buffer *b, bool zeroed) {
+static bool memory_allocate(mn_buffer *b, bool zeroed) {
     const mn_host *h = b->dev->plugin->host;
     mnc_numa *numa = b->dev->plugin->numa;
     b->owned = true;
@@ -45,7 +45,7 @@ mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){.dev = d, .bytes = bytes};
-    if (!allocate(b, !(kind & MN_MEM_UNZEROED))) {
+    if (!memory_allocate(b, !(kind & MN_MEM_UNZEROED))) {
         mnc_delete(d, b);
         return mnp_fail_memory(err, bytes, "a buffer");
     }

@@ -46,7 +46,7 @@ static int kernel_pin(const unsigned long *mask, unsigned long bytes) {
 
 const mnc_numa_calls mnc_numa_kernel = {kernel_move, kernel_interleave, kernel_cpu, kernel_pin};
 
-static void say(const mnc_numa *n, int32_t level, const char *text) {
+static void numa_say(const mnc_numa *n, int32_t level, const char *text) {
     if (MN_HAS(mn_host, n->host, log))
         n->host->log(n->host->self, level, mnp_str(text));
 }
@@ -57,7 +57,7 @@ static bool bit(const unsigned long *mask, unsigned long i) {
 }
 
 /* Sets the bits that a list such as 0-3,8 names, of n at most. */
-static void read_list(const char *list, unsigned long *mask, unsigned long n) {
+static void numa_read_list(const char *list, unsigned long *mask, unsigned long n) {
     const char *at = list;
     while (*at) {
         char *end;
@@ -85,7 +85,7 @@ static bool read_list_of(const char *path, const char *key, unsigned long *mask,
     while (!found && fgets(line, sizeof line, f)) {
         found = !strncmp(line, key, strlen(key));
         if (found)
-            read_list(line + strlen(key) + strspn(line + strlen(key), " \t"), mask, n);
+            numa_read_list(line + strlen(key) + strspn(line + strlen(key), " \t"), mask, n);
     }
     fclose(f);
     return found;
@@ -172,13 +172,13 @@ mn_status mnc_numa_open(const mn_host *host, const char *id, const char *root, m
              "numa %.*s has no effect: the processors of this process have memory of one node",
              (int)value.len, value.ptr);
     if (!is_auto)
-        say(n, MN_LOG_WARN, text);
+        numa_say(n, MN_LOG_WARN, text);
     snprintf(text, sizeof text,
              "this process has memory of %u nodes: --numa interleave or split spreads weights and "
              "caches over them",
              n->n_nodes);
     if (n->n_nodes > 1)
-        say(n, MN_LOG_INFO, text);
+        numa_say(n, MN_LOG_INFO, text);
     mnc_numa_free(n);
     return MN_OK;
 }
@@ -190,7 +190,7 @@ void mnc_numa_free(mnc_numa *n) {
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 /* The kernel said no, which it does for all of a container: said once. */
-static void refuse(mnc_numa *n, const char *call, int code) {
+static void numa_refuse(mnc_numa *n, const char *call, int code) {
     char text[200];
     if (atomic_exchange(&n->refused, true))
         return;
@@ -198,7 +198,7 @@ static void refuse(mnc_numa *n, const char *call, int code) {
              "numa: the kernel refuses %s (%s), in containers often without SYS_NICE: pages stay "
              "where they are",
              call, strerror(code));
-    say(n, MN_LOG_WARN, text);
+    numa_say(n, MN_LOG_WARN, text);
 }
 
 void *mnc_numa_pages(mnc_numa *n, uint64_t bytes) {
@@ -211,7 +211,7 @@ void *mnc_numa_pages(mnc_numa *n, uint64_t bytes) {
         mask |= 1ul << n->node[i];
     /* one more than there are bits: the kernel takes 1 from the number */
     if (!atomic_load(&n->refused) && n->calls->interleave(at, bytes, &mask, MNC_NUMA_NODES + 1))
-        refuse(n, "mbind", errno);
+        numa_refuse(n, "mbind", errno);
     return at;
 }
 
@@ -224,7 +224,8 @@ static void populate(uintptr_t at, uint64_t bytes, uint64_t page) {
 }
 
 /* Moves n pages from `at` on to nodes[]. False: the kernel refuses. */
-static bool move(mnc_numa *n, uintptr_t at, uint32_t n_pages, uint64_t page, const int *nodes) {
+static bool numa_move(mnc_numa *n, uintptr_t at, uint32_t n_pages, uint64_t page,
+                      const int *nodes) {
     void *pages[BATCH];
     int status[BATCH];
     uint64_t placed = 0;
@@ -233,7 +234,7 @@ static bool move(mnc_numa *n, uintptr_t at, uint32_t n_pages, uint64_t page, con
         status[i] = -EAGAIN;
     }
     if (n->calls->move_pages(n_pages, pages, nodes, status) < 0) {
-        refuse(n, "move_pages", errno);
+        numa_refuse(n, "move_pages", errno);
         return false;
     }
     for (uint32_t i = 0; i < n_pages; i++)
@@ -262,7 +263,7 @@ void mnc_numa_place(mnc_numa *n, const void *at, uint64_t bytes, uint64_t before
             nodes[i] = n->node[node];
         }
         populate(from, n_pages * page, page);
-        if (!move(n, from, (uint32_t)n_pages, page, nodes))
+        if (!numa_move(n, from, (uint32_t)n_pages, page, nodes))
             return;
         from += n_pages * page;
     }
@@ -274,14 +275,14 @@ void mnc_numa_report(const mnc_numa *n) {
     const unsigned long long left = atomic_load(&n->left) >> 20;
     snprintf(text, sizeof text, "numa: %llu MiB of weights lie on %u nodes, by %s", placed,
              n->n_nodes, n->mode == MNC_NUMA_SPLIT ? "ranges of rows" : "turns");
-    say(n, MN_LOG_INFO, text);
+    numa_say(n, MN_LOG_INFO, text);
     if (!left)
         return;
     snprintf(text, sizeof text,
              "numa: %llu MiB of weights could not be moved; pages of a file that another process "
              "has mapped cannot",
              left);
-    say(n, MN_LOG_WARN, text);
+    numa_say(n, MN_LOG_WARN, text);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

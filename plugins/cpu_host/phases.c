@@ -26,7 +26,7 @@ static bool exists(const mn_context *c, uint32_t stage) {
     return stage % 2 == MNC_MAIN || mnc_op_of(c, stage)->first;
 }
 
-static bool begins(const mn_context *c, uint32_t stage) {
+static bool phases_begins(const mn_context *c, uint32_t stage) {
     return mnc_op_of(c, stage)->begins >> stage % 2 & 1;
 }
 
@@ -41,7 +41,7 @@ static int64_t units_of(const mn_context *c, uint32_t stage) {
 }
 
 /* Rows of the stage's cells; 0: it is not in cells, or there is nothing to share. */
-static int64_t rows_of(const mn_context *c, uint32_t stage) {
+static int64_t phases_rows_of(const mn_context *c, uint32_t stage) {
     const int64_t rows = mnc_call_of(c, stage)->in[0].rows;
     if (rows < 2 || !units_of(c, stage))
         return 0;
@@ -55,7 +55,7 @@ typedef struct {
     int64_t rows; /* that lie in order, one behind the other; 0: not known */
 } memory;
 
-static memory memory_of(const mnc_operand *o) {
+static memory phases_memory_of(const mnc_operand *o) {
     return (memory){o->ptr, (uint64_t)(o->rows * o->cols) * 4, o->rows};
 }
 
@@ -71,23 +71,23 @@ static bool meets(const memory *written, const memory *read, int64_t rows) {
 
 /* Operand i of a stage, inputs, then outputs, then the result of a maker that the stage fills, then
  * the node's shared scratch. */
-static memory operand(const mn_context *c, uint32_t stage, uint32_t i) {
+static memory phases_operand(const mn_context *c, uint32_t stage, uint32_t i) {
     const mnc_call *call = mnc_call_of(c, stage);
     const uint32_t n_in = call->node->n_in;
     memory in = {0};
     if (i < n_in) {
-        in = memory_of(&call->in[i]);
+        in = phases_memory_of(&call->in[i]);
         if (!i && stage % 2 == MNC_FIRST && takes(c, stage))
-            in = memory_of(&call->maker->in[0]);
-        if (begins(c, stage))
+            in = phases_memory_of(&call->maker->in[0]);
+        if (phases_begins(c, stage))
             in.rows = 0;
         return in;
     }
     if (i < n_in + call->node->n_out)
-        return memory_of(&call->out[i - n_in]);
+        return phases_memory_of(&call->out[i - n_in]);
     if (i == n_in + call->node->n_out) {
         const bool fills = stage % 2 == MNC_FIRST && takes(c, stage);
-        return fills ? memory_of(&call->in[0]) : (memory){0};
+        return fills ? phases_memory_of(&call->in[0]) : (memory){0};
     }
     return (memory){call->shared, mnc_op_of(c, stage)->shared_bytes, 0};
 }
@@ -101,8 +101,8 @@ static bool depend(const mn_context *c, uint32_t a, uint32_t b, int64_t rows) {
     const uint32_t more = 1 + (of_a != of_b);
     for (uint32_t i = 0; i < of_a->n_in + of_a->n_out + more; i++)
         for (uint32_t j = 0; j < of_b->n_in + of_b->n_out + more; j++) {
-            const memory x = operand(c, a, i);
-            const memory y = operand(c, b, j);
+            const memory x = phases_operand(c, a, i);
+            const memory y = phases_operand(c, b, j);
             if ((i >= of_a->n_in || j >= of_b->n_in) && meets(&x, &y, rows))
                 return true;
         }
@@ -116,8 +116,8 @@ void mnc_join_stages(mn_context *c) {
         joins[i] = false;
         if (!exists(c, i))
             continue;
-        const int64_t rows = rows_of(c, i);
-        bool fits = rows && begin < i && !begins(c, i) && rows_of(c, begin) == rows;
+        const int64_t rows = phases_rows_of(c, i);
+        bool fits = rows && begin < i && !phases_begins(c, i) && phases_rows_of(c, begin) == rows;
         for (uint32_t j = begin; j < i && fits; j++)
             fits = !exists(c, j) || !depend(c, j, i, rows);
         joins[i] = fits;
@@ -134,7 +134,7 @@ mnc_work mnc_work_of(const mn_context *c, uint32_t stage) {
     return (mnc_work){INT64_MAX / 4096, c->prog->n_workers};
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
+static int64_t phases_common_divisor(int64_t a, int64_t b) {
     while (b) {
         const int64_t rest = a % b;
         a = b;
@@ -162,10 +162,10 @@ static bool add_stage(mn_context *c, uint32_t stage, mnc_work *sum) {
     const mnc_work work = mnc_work_of(c, stage);
     int64_t n_units = units_of(c, stage);
     if (!c->n_phase) {
-        c->whole = begins(c, stage);
+        c->whole = phases_begins(c, stage);
         c->closed = !suits(c, stage, n_units);
     } else {
-        n_units = common_divisor(c->n_units, n_units);
+        n_units = phases_common_divisor(c->n_units, n_units);
         c->closed |= !c->at->joins[stage];
     }
     if (!work.units)
@@ -213,7 +213,7 @@ static void run_cells(mn_context *c, mnc_worker *w) {
 }
 
 /* Row after row, so that a stage finds in the cache what the one before it has made. */
-static void run_rows(mn_context *c, mnc_worker *w) {
+static void phases_run_rows(mn_context *c, mnc_worker *w) {
     int64_t lo;
     int64_t hi;
     mnc_range(w, c->rows * c->n_units, 1, &lo, &hi);
@@ -230,7 +230,7 @@ static void run_rows(mn_context *c, mnc_worker *w) {
     }
 }
 
-static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
+static void phases_run_part(mn_context *c, uint32_t part, uint32_t thread) {
     const mn_program *p = c->prog;
     mnc_worker w = {.i = part, .n = c->n_parts, .n_threads = p->n_workers, .n_units = c->n_units};
     w.n_nodes = c->n_nodes;
@@ -240,7 +240,7 @@ static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     if (c->n_phase == 1) {
         run_stage(c, c->phase[0], &w);
     } else if (!c->whole) {
-        run_rows(c, &w);
+        phases_run_rows(c, &w);
     } else {
         mnc_range_guided(&w, c->n_units, 1, &w.unit_lo, &w.unit_hi);
         w.in_cells = true;
@@ -262,7 +262,7 @@ static void share_by_nodes(mn_context *c) {
 
 /* Phases of one part run here, where no other part does: only behind what is shared out threads
  * wait for one another. */
-static uint32_t open_phase(void *arg, uint32_t phase) {
+static uint32_t phases_open_phase(void *arg, uint32_t phase) {
     mn_context *c = arg;
     if (phase && c->notes)
         mnc_note_phase(c);
@@ -274,7 +274,7 @@ static uint32_t open_phase(void *arg, uint32_t phase) {
             return c->n_parts;
         }
         c->n_nodes = 1;
-        run_part(c, 0, 0);
+        phases_run_part(c, 0, 0);
         if (c->notes)
             mnc_note_phase(c);
     }
@@ -303,7 +303,7 @@ static void run_phase(void *arg, uint32_t phase, uint32_t part, uint32_t thread)
     (void)phase;
     if (c->n_nodes > 1)
         part = take_part(c, thread);
-    run_part(c, part, thread);
+    phases_run_part(c, part, thread);
 }
 
 mn_team mnc_phases(mn_context *c) {
@@ -312,5 +312,5 @@ mn_team mnc_phases(mn_context *c) {
     c->n_barriers = 0;
     c->n_phase = 0;
     c->next_stage = 0;
-    return (mn_team){sizeof(mn_team), mnc_n_stages(c) + 1, c, open_phase, run_phase};
+    return (mn_team){sizeof(mn_team), mnc_n_stages(c) + 1, c, phases_open_phase, run_phase};
 }

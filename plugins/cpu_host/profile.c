@@ -52,7 +52,7 @@ static void note_store(const mnc_call *c, mnc_note *to) {
         to->positions += pos[r] >= 0;
 }
 
-static uint64_t now_ns(const mn_context *c) {
+static uint64_t cpu_profile_now_ns(const mn_context *c) {
     const mn_host *h = c->prog->dev->plugin->host;
     return h->now_ns(h->self);
 }
@@ -63,7 +63,7 @@ void mnc_note_begin(mn_context *c, uint32_t k) {
     mnc_note *to = &c->notes[k];
     *to = (mnc_note){0};
     if (!k)
-        c->noted_ns = now_ns(c);
+        c->noted_ns = cpu_profile_now_ns(c);
     if (call->node->op == MN_OP_ATTENTION)
         note_attention(call, to);
     if (call->node->op == MN_OP_KV_STORE)
@@ -72,7 +72,7 @@ void mnc_note_begin(mn_context *c, uint32_t k) {
 
 /* The time of a phase belongs to the calls of its stages in proportion to their work. */
 void mnc_note_phase(mn_context *c) {
-    const uint64_t now = now_ns(c);
+    const uint64_t now = cpu_profile_now_ns(c);
     const double passed = (double)(now - c->noted_ns);
     double sum = 0;
     for (uint32_t i = 0; i < c->n_phase; i++)
@@ -95,7 +95,7 @@ static uint64_t rows_of_weight(const mnc_call *c) {
 }
 
 /* Bytes of a weight that are read: all of it; of a table or of experts what the rows ask for. */
-static uint64_t weight_bytes(const mnc_call *c, const mnc_weight *w) {
+static uint64_t cpu_profile_weight_bytes(const mnc_call *c, const mnc_weight *w) {
     const uint64_t all = (uint64_t)w->rows * w->row_bytes;
     uint64_t asked = all;
     if (c->node->op == MN_OP_EMBED)
@@ -162,7 +162,7 @@ static void count_work(const mn_graph *g, const mnc_call *c, const mnc_note *see
     const uint32_t op = c->node->op;
     for (uint32_t i = 0; i < c->node->n_in; i++) {
         const mnc_weight *w = c->in[i].weight;
-        u->bytes += w ? weight_bytes(c, w) : input_bytes(g, c, i);
+        u->bytes += w ? cpu_profile_weight_bytes(c, w) : input_bytes(g, c, i);
         u->flop += w ? weight_flop(c, w) : 0;
     }
     for (uint32_t i = 0; i < c->node->n_out; i++)
@@ -173,7 +173,7 @@ static void count_work(const mn_graph *g, const mnc_call *c, const mnc_note *see
 
 /* ---- the table ------------------------------------------------------------------------------- */
 /* The i-th active call, as a unit; what it does of the one before is its own. */
-static mn_profile_unit unit_of(const mn_context *c, const mnc_set *s, uint32_t i) {
+static mn_profile_unit cpu_profile_unit_of(const mn_context *c, const mnc_set *s, uint32_t i) {
     const mn_program *p = c->prog;
     const uint32_t step = s->active[i];
     const mnc_call *call = &s->calls[step];
@@ -207,7 +207,7 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
     if (s->n_active < room)
         count = s->n_active;
     for (uint32_t i = 0; i < count && !st; i++) {
-        const mn_profile_unit u = unit_of(c, s, i);
+        const mn_profile_unit u = cpu_profile_unit_of(c, s, i);
         char *to = (char *)units + (uint64_t)i * stride;
         memcpy(to, &u, stride < sizeof u ? stride : sizeof u);
     }

@@ -61,7 +61,7 @@ mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at
 }
 
 /* mnc_op of each node, its scratch, its KV geometry. */
-static mn_status prepare(mn_program *p, mn_error *err) {
+static mn_status program_prepare(mn_program *p, mn_error *err) {
     const mn_graph *g = p->graph;
     mnc_plugin *pl = p->dev->plugin;
     mnc_query q = {
@@ -100,7 +100,7 @@ static mn_status prepare(mn_program *p, mn_error *err) {
 
 /* Where the tensors between the steps lie. What stages may run at one time, in one phase, lives at
  * that time. */
-static mn_status place(mn_program *p, mn_error *err) {
+static mn_status program_place(mn_program *p, mn_error *err) {
     mn_status st = mnp_check_views(p->graph, p->lo, p->hi, p->symbol_max, err);
     if (st)
         return st;
@@ -123,13 +123,13 @@ static mn_status place(mn_program *p, mn_error *err) {
 }
 
 /* Bytes up to a multiple of MNC_ALIGN, so that what lies behind begins aligned. */
-static uint64_t round_up(uint64_t n) {
+static uint64_t program_round_up(uint64_t n) {
     return (n + MNC_ALIGN - 1) / MNC_ALIGN * MNC_ALIGN;
 }
 
 /* Nodes that need shared scratch take the areas of it in turn. */
 static void share_scratch(mn_program *p) {
-    const uint64_t area = round_up(p->shared_bytes);
+    const uint64_t area = program_round_up(p->shared_bytes);
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_steps; i++) {
         mnc_step *step = &p->steps[i];
@@ -142,7 +142,7 @@ static void share_scratch(mn_program *p) {
 }
 
 /* A program without weights: for estimate and compile. */
-static mn_status plan(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
+static mn_status program_plan(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
     mn_compile c;
     mn_status s = mnc_read_compile(in, &c, err);
     if (s)
@@ -170,14 +170,14 @@ static mn_status plan(mn_device *d, const mn_compile *in, mn_program **out, mn_e
     }
     s = mnp_symbols(g, c.symbol_max, NULL, p->symbol_max, err);
     if (!s)
-        s = prepare(p, err);
+        s = program_prepare(p, err);
     if (!s)
-        s = place(p, err);
+        s = program_place(p, err);
     if (s)
         goto fail;
-    p->arena_bytes = round_up(p->arena_bytes);
+    p->arena_bytes = program_round_up(p->arena_bytes);
     share_scratch(p);
-    p->worker_bytes = round_up(p->worker_bytes);
+    p->worker_bytes = program_round_up(p->worker_bytes);
     *out = p;
     return MN_OK;
 fail:
@@ -187,7 +187,7 @@ fail:
 
 /* Bytes of the segment's weights, each counted once; a table that only EMBED reads is read by rows
  * and counts nothing. */
-static mn_status weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err) {
+static mn_status program_weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err) {
     const mn_graph *g = p->graph;
     bool *seen = mnc_new(p->dev, g->n_tensors * sizeof *seen);
     uint64_t bytes;
@@ -214,11 +214,11 @@ static mn_status weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err)
 mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     const mnc_ops *ops = d->plugin->ops;
     mn_program *p;
-    mn_status s = plan(d, c, &p, err);
+    mn_status s = program_plan(d, c, &p, err);
     if (s)
         return s;
     uint64_t weights;
-    s = weight_bytes(p, &weights, err);
+    s = program_weight_bytes(p, &weights, err);
     if (s) {
         mnc_program_free(p);
         return s;
@@ -251,7 +251,7 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
 
 /* Finds what the program's nodes read in the weight set, which may have been opened for another
  * graph. */
-static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err) {
+static mn_status program_find_weights(mn_program *p, const mn_weights *w, mn_error *err) {
     const mn_graph *g = p->graph;
     mnp_cursor at = {p->lo, 0};
     uint32_t node;
@@ -273,10 +273,10 @@ static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err)
 /* The program keeps pointers into the weight set and into the graph; both outlive it. */
 mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     mn_program *p;
-    mn_status st = plan(d, c, &p, err);
+    mn_status st = program_plan(d, c, &p, err);
     if (st)
         return st;
-    st = find_weights(p, c->weights, err);
+    st = program_find_weights(p, c->weights, err);
     if (st)
         mnc_program_free(p);
     else

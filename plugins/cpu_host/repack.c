@@ -8,8 +8,8 @@
 
 /* The bytes of a weight of a LINEAR; tensors beside matrices have none, nor have those above limit
  * bytes as they are stored: sums of what remains do not overflow. */
-static uint64_t bytes_of(const mn_device *d, const mn_graph *g, const mn_tensor *t,
-                         uint32_t precision, uint64_t limit) {
+static uint64_t repack_bytes_of(const mn_device *d, const mn_graph *g, const mn_tensor *t,
+                                uint32_t precision, uint64_t limit) {
     const mnc_plugin *p = d->plugin;
     uint64_t stored;
     if (t->n_dim != 2 || !mnp_bytes(g, t, NULL, &stored) || stored > limit)
@@ -30,7 +30,7 @@ static bool is_limited(void) {
     return !getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY;
 }
 
-static uint64_t sum_of(const uint64_t *bytes, uint32_t n) {
+static uint64_t repack_sum_of(const uint64_t *bytes, uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++)
         sum += bytes[i];
@@ -52,8 +52,8 @@ uint64_t mnc_repacked_bytes(mn_device *d, const mn_graph *g, uint32_t lo, uint32
     uint32_t node;
     for (int32_t t; (t = mnp_next_weight(g, hi, &at, &node)) >= 0;)
         if (mnp_node(g, node)->op == MN_OP_LINEAR)
-            bytes[t] = bytes_of(d, g, mnp_tensor(g, (uint32_t)t), precision, limit);
-    const uint64_t sum = sum_of(bytes, g->n_tensors);
+            bytes[t] = repack_bytes_of(d, g, mnp_tensor(g, (uint32_t)t), precision, limit);
+    const uint64_t sum = repack_sum_of(bytes, g->n_tensors);
     const bool is_known = !mnc_device_memory(d, &free_bytes, &total, &err);
     const bool is_scarce = is_known && sum > free_bytes / 2;
     if (!is_scarce && sum <= limit)

@@ -46,7 +46,7 @@ static int32_t count_stops(const mn_slot_params *p) {
 }
 
 /* false = NaN */
-static bool adjust(const mnc_sample *s, float *l) {
+static bool sampler_adjust(const mnc_sample *s, float *l) {
     const mn_slot_params *p = s->params;
     if (!add_biases(s, l))
         return false;
@@ -57,7 +57,7 @@ static bool adjust(const mnc_sample *s, float *l) {
 }
 
 /* The lowest id of the largest logit; MN_ID_NONE: none above -inf; MN_ID_NAN: one is NaN. */
-static int32_t arg_max(const float *l, int64_t n) {
+static int32_t sampler_arg_max(const float *l, int64_t n) {
     float best = -INFINITY;
     int32_t at = MN_ID_NONE;
     bool is_nan = false;
@@ -75,7 +75,7 @@ static int32_t arg_max(const float *l, int64_t n) {
 
 /* log of the sum of exp(l); -inf: none is finite; NaN: one is NaN */
 static double log_sum(const float *l, int64_t n) {
-    const int32_t first = arg_max(l, n);
+    const int32_t first = sampler_arg_max(l, n);
     double sum = 0;
     if (first < 0)
         return first == MN_ID_NAN ? NAN : -INFINITY;
@@ -86,7 +86,7 @@ static double log_sum(const float *l, int64_t n) {
 }
 
 /* of_all: log_sum of the row. -inf for an id that is none. */
-static float log_prob(const float *l, int32_t id, double of_all) {
+static float sampler_log_prob(const float *l, int32_t id, double of_all) {
     if (id < 0)
         return -INFINITY;
     return (float)(l[id] - of_all);
@@ -97,7 +97,7 @@ static bool wants_top(const mnc_sample *s) {
 }
 
 /* ids: scratch, [n_vocab] */
-static void write_top(const mnc_sample *s, const float *l, double of_all, int32_t *ids) {
+static void sampler_write_top(const mnc_sample *s, const float *l, double of_all, int32_t *ids) {
     mnc_order h = mnc_order_of(l, s->n_vocab, s->n_top, ids);
     for (int64_t i = 0; i < s->n_top; i++) {
         int32_t id = -1;
@@ -106,7 +106,7 @@ static void write_top(const mnc_sample *s, const float *l, double of_all, int32_
         if (s->top_ids)
             s->top_ids[i] = id;
         if (s->top_logprobs)
-            s->top_logprobs[i] = log_prob(l, id, of_all);
+            s->top_logprobs[i] = sampler_log_prob(l, id, of_all);
     }
 }
 
@@ -114,13 +114,13 @@ static void write_top(const mnc_sample *s, const float *l, double of_all, int32_
 void mnc_sample_target(const mnc_sample *s, int32_t target, void *scratch) {
     const double of_all = log_sum(s->logits, s->n_vocab);
     if (wants_top(s))
-        write_top(s, s->logits, of_all, scratch);
+        sampler_write_top(s, s->logits, of_all, scratch);
     if (s->logprob)
-        *s->logprob = log_prob(s->logits, target < s->n_vocab ? target : -1, of_all);
+        *s->logprob = sampler_log_prob(s->logits, target < s->n_vocab ? target : -1, of_all);
 }
 
 /* Whether the logits are drawn from as they are. */
-static bool is_plain(const mnc_sample *s) {
+static bool sampler_is_plain(const mnc_sample *s) {
     const bool may_stop = s->n_drawn >= s->params->min_new || !s->params->n_stop;
     if (s->bias)
         return false;
@@ -140,9 +140,9 @@ int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     int32_t *count = ids + s->n_vocab;
     const bool greedy = !(s->params->temp > 0);
     const bool logprobs = wants_top(s) || s->logprob;
-    if (greedy && !logprobs && is_plain(s))
-        return arg_max(s->logits, s->n_vocab);
-    const bool ok = adjust(s, l);
+    if (greedy && !logprobs && sampler_is_plain(s))
+        return sampler_arg_max(s->logits, s->n_vocab);
+    const bool ok = sampler_adjust(s, l);
     mnc_chain chain = {0};
     if (ok)
         chain = mnc_chain_begin(s, l, ids, count, greedy);
@@ -150,16 +150,16 @@ int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     if (logprobs && ok)
         of_all = log_sum(l, s->n_vocab);
     if (wants_top(s))
-        write_top(s, l, of_all, ids);
+        sampler_write_top(s, l, of_all, ids);
     int32_t id = MN_ID_NAN;
     if (ok)
-        id = greedy ? arg_max(l, s->n_vocab) : mnc_chain_draw(&chain, s->mu);
+        id = greedy ? sampler_arg_max(l, s->n_vocab) : mnc_chain_draw(&chain, s->mu);
     if (s->logprob && chain.rewritten) {
-        adjust(s, l); /* logprobs are those before the chain */
+        sampler_adjust(s, l); /* logprobs are those before the chain */
         mnc_chain_begin(s, l, ids, count, greedy);
     }
     if (s->logprob)
-        *s->logprob = log_prob(l, id, of_all);
+        *s->logprob = sampler_log_prob(l, id, of_all);
     return id;
 }
 
@@ -179,7 +179,7 @@ static void slot_advance(mn_slot *slot, const mn_slot_params *p, int32_t id) {
 }
 
 /* A row of PARAMS; what it lacks is 0. */
-static mn_slot_params params_of(const mnc_call *c, int32_t slot) {
+static mn_slot_params sampler_params_of(const mnc_call *c, int32_t slot) {
     const mnc_operand *rows = &c->in[MN_SAMPLE_PARAMS];
     mn_slot_params p = {0};
     const uint64_t bytes = (uint64_t)rows->dim[1] * 4;
@@ -224,10 +224,10 @@ static void add_bias_operands(const mnc_call *c, int64_t row, int32_t slot, mnc_
 }
 
 /* Draws for an output row and moves its slot on; no id for a slot that is done. */
-static int32_t draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t slot) {
+static int32_t sampler_draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t slot) {
     const mnc_operand *history = &c->in[MN_SAMPLE_HISTORY];
     mn_slot *state = mnc_row_of(&c->in[MN_SAMPLE_SLOTS], slot);
-    const mn_slot_params params = params_of(c, slot);
+    const mn_slot_params params = sampler_params_of(c, slot);
     if (state->done)
         return MN_ID_NONE;
     const bool has_mu = c->in[MN_SAMPLE_SLOTS].dim[1] * 4 >= (int64_t)MNP_UP_TO(mn_slot, mu);
@@ -252,7 +252,7 @@ static int32_t draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t s
 }
 
 /* The slot that draws from a row; -1 = none. */
-static int32_t slot_of(const mnc_call *c, int64_t row) {
+static int32_t sampler_slot_of(const mnc_call *c, int64_t row) {
     const int32_t *targets = c->in[MN_SAMPLE_TARGET].ptr; /* NULL = no row has one */
     const int32_t slot = ((const int32_t *)c->in[MN_SAMPLE_OUT_SLOT].ptr)[row];
     const bool scores = targets && targets[row] >= 0;
@@ -264,12 +264,12 @@ static int32_t slot_of(const mnc_call *c, int64_t row) {
 /* How many rows from `row` on verify drafts of one another; 1 = it is alone. */
 static int64_t tied_rows(const mnc_call *c, int64_t row) {
     const int32_t *drafts = c->in[MN_SAMPLE_DRAFT].ptr; /* NULL = no rows are tied */
-    const int32_t slot = slot_of(c, row);
+    const int32_t slot = sampler_slot_of(c, row);
     int64_t n = 1;
     if (!drafts || slot < 0)
         return n;
     while (row + n < c->in[MN_SAMPLE_LOGITS].rows && drafts[row + n - 1] >= 0 &&
-           slot_of(c, row + n) == slot)
+           sampler_slot_of(c, row + n) == slot)
         n++;
     return n;
 }
@@ -286,7 +286,7 @@ static void draw_rows(const mnc_call *c, mnc_worker *w, int64_t row, int64_t n, 
         return;
     state->pos -= (int32_t)(n - 1);
     for (int64_t i = row; i < row + n; i++) {
-        ids[i] = draw_row(c, w, i, slot);
+        ids[i] = sampler_draw_row(c, w, i, slot);
         if (i + 1 == row + n || state->done || ids[i] != drafts[i])
             return;
         state->pos++;
@@ -299,7 +299,7 @@ void mnc_op_sample(const mnc_call *c, mnc_worker *w) {
     int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;
     int64_t n = 1;
     for (int64_t row = 0; row < c->in[MN_SAMPLE_LOGITS].rows; row += n) {
-        const int32_t slot = slot_of(c, row);
+        const int32_t slot = sampler_slot_of(c, row);
         n = tied_rows(c, row);
         if ((uint32_t)(slot >= 0 ? slot : row) % w->n != w->i)
             continue;

@@ -74,8 +74,8 @@ static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, con
 }
 
 /* The planes beside DATA of part i, in the order that the type states. */
-static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i,
-                              mn_error *err) {
+static mn_status weights_check_planes(const mn_tensor *t, const mn_weight_src *s, uint32_t i,
+                                      mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t k = 1; k < s->n_planes && !st; k++) {
         const mn_plane *x = mnp_plane(s, i, k);
@@ -98,7 +98,7 @@ static bool planes_fit(const mn_tensor *t, const mn_weight_src *s) {
 }
 
 /* Everything about a source, before a byte of it is read. */
-static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
+static mn_status weights_check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
     if (st)
         return st;
@@ -109,7 +109,7 @@ static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_er
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
                         s->n_planes, t->dtype.n_planes);
     for (uint32_t i = 0; i < s->n_parts && !st; i++)
-        st = check_planes(t, s, i, err);
+        st = weights_check_planes(t, s, i, err);
     return st;
 }
 
@@ -176,7 +176,7 @@ static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weigh
 }
 
 /* Block by block, in row-major order, to `to`; returns the place behind it. */
-static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
+static uint8_t *weights_copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
     uint64_t blocks = 1;
     uint64_t n[MN_MAX_DIM];
     uint64_t at[MN_MAX_DIM] = {0};
@@ -284,7 +284,7 @@ static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
 }
 
 /* Of a plane that has groups: group g alone. */
-static void take_group(mnc_extra *x, int64_t g) {
+static void weights_take_group(mnc_extra *x, int64_t g) {
     if (!x->groups)
         return;
     x->data = x->groups[g];
@@ -297,14 +297,14 @@ mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
     x.rows = w->group_rows;
     x.data = w->groups[e];
     x.groups = NULL;
-    take_group(&x.scale, e);
-    take_group(&x.bias, e);
-    take_group(&x.tensor_scale, e);
+    weights_take_group(&x.scale, e);
+    weights_take_group(&x.bias, e);
+    weights_take_group(&x.tensor_scale, e);
     return x;
 }
 
 /* Frees what a put has made of one tensor; it may be put again. */
-static void release(mn_device *d, mnc_kept *k) {
+static void weights_release(mn_device *d, mnc_kept *k) {
     if (k->copy_bytes)
         munmap(k->copy, k->copy_bytes);
     else
@@ -326,8 +326,8 @@ static void allocate_copy(mn_device *d, uint64_t bytes, mnc_kept *k) {
 }
 
 /* Fills *k; the caller releases it after an error. */
-static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s, mnc_kept *k,
-                      mn_error *err) {
+static mn_status weights_keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
+                              mnc_kept *k, mn_error *err) {
     uint64_t bytes;
     uint64_t stride;
     bool grouped;
@@ -354,7 +354,7 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
         if (!to)
             return mnp_fail_memory(err, bytes, "a copy of a weight");
         for (uint32_t i = 0; i < s->n_parts; i++)
-            to = copy_part(t, part(s, i), to);
+            to = weights_copy_part(t, part(s, i), to);
         o->data = k->copy;
         grouped = t->n_dim == 3;
         atomic_fetch_or(&w->kept_how, MN_KEPT_COPIED);
@@ -367,7 +367,7 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
 }
 
 /* Bytes from the first element of a plane to its end. */
-static uint64_t span_of(const mn_tensor *t, const mn_plane *p) {
+static uint64_t weights_span_of(const mn_tensor *t, const mn_plane *p) {
     mn_dtype type;
     uint64_t bytes = 0;
     mn_dtype_by_id(p->dtype, &type);
@@ -386,17 +386,18 @@ static void place_plane(mnc_numa *numa, const mn_tensor *t, const mn_weight_src 
     uint64_t total = 0;
     uint64_t before = 0;
     for (uint32_t i = 0; i < s->n_parts && splits; i++)
-        total += span_of(t, mnp_plane(s, i, k));
+        total += weights_span_of(t, mnp_plane(s, i, k));
     for (uint32_t i = 0; i < s->n_parts; i++) {
         const mn_plane *p = mnp_plane(s, i, k);
-        const uint64_t bytes = span_of(t, p);
+        const uint64_t bytes = weights_span_of(t, p);
         mnc_numa_place(numa, p->ptr, bytes, before, total);
         before += bytes;
     }
 }
 
 /* A copy is interleaved already. */
-static void place(mnc_numa *numa, const mn_tensor *t, const mn_weight_src *s, const mnc_kept *k) {
+static void weights_place(mnc_numa *numa, const mn_tensor *t, const mn_weight_src *s,
+                          const mnc_kept *k) {
     if (!k->copy)
         place_plane(numa, t, s, 0);
     else if (numa->mode == MNC_NUMA_SPLIT && t->n_dim == 2)
@@ -413,23 +414,23 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     mnp_read(&s, sizeof s, in, in->size);
     if (event)
         *event = NULL;
-    mn_status st = check_source(w, &s, err);
+    mn_status st = weights_check_source(w, &s, err);
     if (st)
         return st;
     mnc_kept *k = &w->kept[s.tensor];
     mnc_plugin *p = w->dev->plugin;
     if (!k->wanted)
         return MN_OK;
-    st = keep(w, mnp_tensor(w->graph, s.tensor), &s, k, err);
+    st = weights_keep(w, mnp_tensor(w->graph, s.tensor), &s, k, err);
     if (st) {
-        release(w->dev, k);
+        weights_release(w->dev, k);
         return st;
     }
     mnc_repack(w, k);
     if (k->w.repacked)
         atomic_fetch_or(&w->kept_how, MN_KEPT_REPACKED);
     if (p->numa)
-        place(p->numa, mnp_tensor(w->graph, s.tensor), &s, k);
+        weights_place(p->numa, mnp_tensor(w->graph, s.tensor), &s, k);
     k->put = true;
     return MN_OK;
 }
@@ -453,7 +454,7 @@ void mnc_weights_free(mn_weights *w) {
     if (!w)
         return;
     for (uint32_t i = 0; i < w->n; i++)
-        release(w->dev, &w->kept[i]);
+        weights_release(w->dev, &w->kept[i]);
     mnc_repack_close(w);
     mnc_delete(w->dev, w);
 }

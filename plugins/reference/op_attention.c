@@ -17,7 +17,7 @@ typedef struct {
 
 /* The key or value of one position: page by page table, then head, then place. NULL where no page
  * is. */
-static const uint8_t *at(const view *a, int64_t pos, bool value) {
+static const uint8_t *attention_at(const view *a, int64_t pos, bool value) {
     const mnc_kv *kv = a->kv;
     const int32_t *table = kv->pages + a->slot * kv->max_pages;
     const int64_t page_tokens = kv->geo.page_tokens;
@@ -33,7 +33,7 @@ static const uint8_t *at(const view *a, int64_t pos, bool value) {
 /* The scaled and capped product of the query with the key of one position; -inf where no page
  * is. */
 static double logit(const view *a, int64_t pos) {
-    const uint8_t *k = at(a, pos, false);
+    const uint8_t *k = attention_at(a, pos, false);
     double sum = 0;
     if (!k)
         return -INFINITY;
@@ -48,7 +48,7 @@ static double logit(const view *a, int64_t pos) {
 }
 
 /* y: [Dv], the values that row's query attends to. p: scratch, a double per position; acc: [Dv]. */
-static void attend(const view *a, double *p, double *acc, float *y) {
+static void attention_attend(const view *a, double *p, double *acc, float *y) {
     const uint32_t v_dtype = a->kv->geo.v_dtype;
     const int64_t dim_v = a->kv->geo.dim_v;
     double max = -INFINITY;
@@ -64,7 +64,7 @@ static void attend(const view *a, double *p, double *acc, float *y) {
     if (a->has_sink)
         sum += exp(a->sink - max);
     for (int64_t i = a->first; i <= a->last; i++) {
-        const uint8_t *v = at(a, i, true);
+        const uint8_t *v = attention_at(a, i, true);
         if (!v)
             continue;
         const double e = exp(p[i] - max);
@@ -78,7 +78,7 @@ static void attend(const view *a, double *p, double *acc, float *y) {
 }
 
 /* The last position that row t sees: its own, or of BIDIRECTIONAL the last of its sequence. */
-static int64_t last_seen(const mnc_call *c, int64_t t) {
+static int64_t attention_last_seen(const mnc_call *c, int64_t t) {
     const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr;
     const int32_t *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
     const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
@@ -133,10 +133,10 @@ static void attention(const mnc_call *c, mnc_worker *w) {
         a.first = 0;
         if (window > 0 && pos >= window)
             a.first = pos - window + 1;
-        a.last = last_seen(c, t);
+        a.last = attention_last_seen(c, t);
         if (sinks)
             a.sink = ((const float *)sinks->data)[h];
-        attend(&a, p, acc, y + i * dim_v);
+        attention_attend(&a, p, acc, y + i * dim_v);
     }
 }
 

@@ -29,7 +29,7 @@ typedef struct {
     int64_t hi;
 } share;
 
-static share take(const mnc_call *c, mnc_worker *w) {
+static share elementwise_take(const mnc_call *c, mnc_worker *w) {
     const int64_t n = c->in[0].rows * c->in[0].cols;
     share s = {
         .a = c->in[0].ptr,
@@ -41,14 +41,14 @@ static share take(const mnc_call *c, mnc_worker *w) {
 }
 
 static void act_node(const mnc_call *c, mnc_worker *w) {
-    const share s = take(c, w);
+    const share s = elementwise_take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_ACT_ATTR_KIND);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = (float)act(kind, s.a[i]);
 }
 
 /* NaN stays NaN. */
-static double at_most(double x, double limit) {
+static double elementwise_at_most(double x, double limit) {
     if (x > limit)
         return limit;
     return x;
@@ -57,7 +57,7 @@ static double at_most(double x, double limit) {
 /* y = act(gate) (up + offset). limit > 0 bounds the gate from above and up on both sides; alpha
  * scales the gate inside of the sigmoid of SILU (gpt-oss), 0: by 1. */
 static void glu(const mnc_call *c, mnc_worker *w) {
-    const share s = take(c, w);
+    const share s = elementwise_take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);
     const double alpha = mnc_attr_f64(c, MN_GLU_ATTR_ALPHA);
     const double limit = mnc_attr_f64(c, MN_GLU_ATTR_LIMIT);
@@ -66,8 +66,8 @@ static void glu(const mnc_call *c, mnc_worker *w) {
         double gate = s.a[i];
         double up = s.b[i];
         if (limit > 0) {
-            gate = at_most(gate, limit);
-            up = up < -limit ? -limit : at_most(up, limit);
+            gate = elementwise_at_most(gate, limit);
+            up = up < -limit ? -limit : elementwise_at_most(up, limit);
         }
         if (kind == MN_ACT_SILU && alpha != 0)
             gate = gate / (1 + exp(-alpha * gate));
@@ -78,26 +78,26 @@ static void glu(const mnc_call *c, mnc_worker *w) {
 }
 
 static void add(const mnc_call *c, mnc_worker *w) {
-    const share s = take(c, w);
+    const share s = elementwise_take(c, w);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = s.a[i] + s.b[i];
 }
 
 static void mul(const mnc_call *c, mnc_worker *w) {
-    const share s = take(c, w);
+    const share s = elementwise_take(c, w);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = s.a[i] * s.b[i];
 }
 
 static void scale(const mnc_call *c, mnc_worker *w) {
-    const share s = take(c, w);
+    const share s = elementwise_take(c, w);
     const double factor = mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR);
     for (int64_t i = s.lo; i < s.hi; i++)
         s.y[i] = (float)(s.a[i] * factor);
 }
 
 static void softcap(const mnc_call *c, mnc_worker *w) {
-    const share s = take(c, w);
+    const share s = elementwise_take(c, w);
     const double cap = mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP);
     for (int64_t i = s.lo; i < s.hi; i++) {
         const double x = s.a[i];

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Row t's id, and its position at *pos; both -1 if it is no row. Its slot goes forward. */
-static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
+static int32_t embedding_resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
     const int32_t *all_src = c->in[MN_EMBED_SRC].ptr;
     const int32_t *all_pos = c->in[MN_EMBED_POS].ptr;
     const int32_t *row_slot = c->in[MN_EMBED_ROW_SLOT].ptr;
@@ -38,10 +38,10 @@ static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
 }
 
 /* The state goes forward row by row, on one worker; ids: shared scratch [T], -1 = no row. */
-static void resolve(const mnc_call *c, int32_t *ids) {
+static void embedding_resolve(const mnc_call *c, int32_t *ids) {
     int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++)
-        ids[t] = resolve_row(c, t, &row_pos[t]);
+        ids[t] = embedding_resolve_row(c, t, &row_pos[t]);
 }
 
 /* The learned embedding of a position; those behind the last one have the last one's. */
@@ -63,7 +63,7 @@ static void scale_row(float *x, int64_t d, double scale, const float *learned) {
 /* The first of the parts does it all. */
 static void resolve_all(const mnc_call *c, mnc_worker *w) {
     if (w->i == 0)
-        resolve(c, c->shared);
+        embedding_resolve(c, c->shared);
 }
 
 static void embed(const mnc_call *c, mnc_worker *w) {

@@ -8,7 +8,8 @@ enum { SUMS = 8 };
 
 /* Adds the products of blocks of SUMS to as many sums, side by side, so that the compiler can keep
  * them in registers. Sanitizers pass it over: it is most of what tests of whole models take. */
-UNSANITIZED static void add_products(const float *a, const float *b, int64_t n, double *sums) {
+UNSANITIZED static void linear_add_products(const float *a, const float *b, int64_t n,
+                                            double *sums) {
     for (int64_t i = 0; i < n; i += SUMS)
         for (int64_t j = 0; j < SUMS; j++)
             sums[j] += (double)a[i + j] * b[i + j];
@@ -19,7 +20,7 @@ double ref_dot(const float *a, const float *b, int64_t n) {
     double sums[SUMS] = {0};
     double sum = 0;
     int64_t i = n < SUMS ? 0 : (n / SUMS - 1) * SUMS;
-    add_products(a, b, i, sums);
+    linear_add_products(a, b, i, sums);
     for (; i + SUMS <= n; i += SUMS)
         for (int64_t j = 0; j < SUMS; j++)
             sums[j] += (double)a[i + j] * b[i + j];
@@ -31,7 +32,7 @@ double ref_dot(const float *a, const float *b, int64_t n) {
 }
 
 /* Output i of the node. Scratch: one weight row, [K], then the one row of a bias, [N]. */
-static void multiply(const mnc_call *c, mnc_worker *w, uint32_t i) {
+static void linear_multiply(const mnc_call *c, mnc_worker *w, uint32_t i) {
     const mnc_weight *m = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
     const mnc_weight *b = mnc_optional(c, MN_LINEAR_BIAS + 2 * i);
     const float *x = c->in[MN_LINEAR_X].ptr; /* [R, K] */
@@ -58,7 +59,7 @@ static void linear(const mnc_call *c, mnc_worker *w) {
     if (!c->in[MN_LINEAR_X].rows)
         return;
     for (uint32_t i = 0; i < c->node->n_out; i++)
-        multiply(c, w, i);
+        linear_multiply(c, w, i);
 }
 
 /* Operands: x, then weight and bias of each output. */

@@ -4,14 +4,14 @@
 #include <math.h>
 
 /* What the router's logit counts for; of the two softmax kinds the logit itself. */
-static double score(int64_t kind, double logit) {
+static double moe_score(int64_t kind, double logit) {
     if (kind == MN_ROUTE_SIGMOID)
         return 1 / (1 + exp(-logit));
     return logit;
 }
 
 /* Softmax over n values in place. */
-static void softmax(double *v, int64_t n) {
+static void moe_softmax(double *v, int64_t n) {
     double max = v[0];
     double sum = 0;
     for (int64_t i = 1; i < n; i++)
@@ -26,7 +26,7 @@ static void softmax(double *v, int64_t n) {
 
 /* The outcome of a token whose router gives NaN: k experts, since there must be some, and weights
  * of NaN. */
-static void route_nowhere(int64_t k, int32_t *experts, float *weights) {
+static void moe_route_nowhere(int64_t k, int32_t *experts, float *weights) {
     for (int64_t j = 0; j < k; j++) {
         experts[j] = (int32_t)j;
         weights[j] = NAN;
@@ -34,7 +34,7 @@ static void route_nowhere(int64_t k, int32_t *experts, float *weights) {
 }
 
 /* The first of the largest of n values that are not NaN; there is one. */
-static int64_t largest(const double *v, int64_t n) {
+static int64_t moe_largest(const double *v, int64_t n) {
     int64_t best = -1;
     for (int64_t e = 0; e < n; e++)
         if (!isnan(v[e]) && (best < 0 || v[e] > v[best]))
@@ -43,7 +43,7 @@ static int64_t largest(const double *v, int64_t n) {
 }
 
 /* pick: scores with the bias, which decides the choice alone. False if one is NaN. */
-static bool add_bias(const double *p, const float *bias, int64_t n, double *pick) {
+static bool moe_add_bias(const double *p, const float *bias, int64_t n, double *pick) {
     bool ok = true;
     for (int64_t e = 0; e < n; e++) {
         pick[e] = p[e] + (bias ? bias[e] : 0);
@@ -62,21 +62,21 @@ static void route(const mnc_call *c, const float *logits, const float *bias, dou
     double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE);
     double sum = 0;
     for (int64_t e = 0; e < n; e++)
-        p[e] = score(kind, logits[e]);
+        p[e] = moe_score(kind, logits[e]);
     if (kind == MN_ROUTE_SOFTMAX)
-        softmax(p, n);
-    if (!add_bias(p, bias, n, pick)) {
-        route_nowhere(k, experts, weights);
+        moe_softmax(p, n);
+    if (!moe_add_bias(p, bias, n, pick)) {
+        moe_route_nowhere(k, experts, weights);
         return;
     }
     for (int64_t j = 0; j < k; j++) {
-        const int64_t best = largest(pick, n);
+        const int64_t best = moe_largest(pick, n);
         experts[j] = (int32_t)best;
         chosen[j] = p[best];
         pick[best] = NAN; /* taken */
     }
     if (kind == MN_ROUTE_TOPK_SOFTMAX)
-        softmax(chosen, k);
+        moe_softmax(chosen, k);
     for (int64_t j = 0; j < k; j++)
         sum += chosen[j];
     if (scale == 0)

@@ -4,7 +4,8 @@
 #include <math.h>
 
 /* Elements i0 and i1 of a head, rotated by `angle` and scaled. */
-static void rotate(const float *x, float *y, int64_t i0, int64_t i1, double angle, double mscale) {
+static void rope_rotate(const float *x, float *y, int64_t i0, int64_t i1, double angle,
+                        double mscale) {
     const double co = cos(angle) * mscale;
     const double si = sin(angle) * mscale;
     const double u = x[i0];
@@ -49,7 +50,7 @@ static void rope(const mnc_call *c, mnc_worker *w) {
             else
                 i1 = i + n_rot / 2;
             const double angle = pos * freqs[i];
-            rotate(a, y, i0, i1, angle, mscale);
+            rope_rotate(a, y, i0, i1, angle, mscale);
         }
         for (int64_t i = n_rot; i < d; i++)
             y[i] = a[i];

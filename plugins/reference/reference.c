@@ -20,7 +20,7 @@ static const ref_op *const table[] = {REF_OPS(POINTER)};
 enum { N_OPS = sizeof table / sizeof table[0] };
 
 /* The row of MN_OP_* op; NULL: the oracle lacks it. */
-static const ref_op *find(uint32_t op) {
+static const ref_op *ref_find(uint32_t op) {
     for (int i = 0; i < N_OPS; i++)
         if (contracts[i][0] == op)
             return table[i];
@@ -77,8 +77,8 @@ static uint32_t judge_weight(const ref_op *o, const mnc_query *q, uint32_t i) {
 }
 
 /* REF_NO_*, or 0 if the node can be computed. */
-static uint32_t judge(const mnc_query *q) {
-    const ref_op *o = find(q->node->op);
+static uint32_t ref_judge(const mnc_query *q) {
+    const ref_op *o = ref_find(q->node->op);
     if (!o)
         return REF_NO_SHAPE;
     for (uint32_t i = 0; i < q->node->n_in; i++) {
@@ -96,7 +96,7 @@ static uint32_t judge(const mnc_query *q) {
 
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *reason) {
     (void)self;
-    *reason = judge(q);
+    *reason = ref_judge(q);
     if (*reason)
         return MN_VERDICT_NO;
     return MN_VERDICT_NATIVE;
@@ -117,7 +117,7 @@ static uint32_t precision(void *self, const mn_graph *g) {
 
 static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
     (void)self;
-    const ref_op *o = find(q->node->op);
+    const ref_op *o = ref_find(q->node->op);
     if (!o)
         return mnp_fail(err, MN_UNSUPPORTED, q->index, "op %u has no row", q->node->op);
     op->first = o->first;
