@@ -2,9 +2,11 @@
  * a step of sums in every way, gathers and takes, captured as graphs and replayed, each result bit
  * by bit what a loop in the order of ranks gives. `cuda_exchange bench [libnccl.so.2]` times sums
  * of many sizes in every way, beside NCCL's. Needs two GPUs that reach each other; without: 77. */
+#include "device.cuh"
 #include "exchange.h"
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <vector>
 

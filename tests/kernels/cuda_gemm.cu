@@ -6,6 +6,7 @@
 #include "gemm.h"
 #include <algorithm>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <vector>
 
