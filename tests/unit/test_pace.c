@@ -139,7 +139,7 @@ static void draw(mn_session *s, const served *all, uint32_t n, uint32_t n_ids) {
 }
 
 /* The steps since the last call, in which prompts were computed beside n streams: none took longer
- * than twice the usual, but for 1 %; and prompts got most of what they may have. */
+ * than three times the usual, but for 1 %; and prompts got most of what they may have. */
 static void check_steps(uint32_t n_streams, uint64_t usual, double least_mean) {
     double sum = 0;
     const uint64_t p99 = percentile(steps, n_steps, 0.99);
@@ -148,8 +148,8 @@ static void check_steps(uint32_t n_streams, uint64_t usual, double least_mean) {
     print_message("%s, %u streams of %.2f ms: %u steps with prompts, mean %.2f, p99 %.2f\n",
                   on ? on->name : device, n_streams, (double)usual / 1e6, n_steps, sum / n_steps,
                   (double)p99 / (double)usual);
-    if (on && (p99 > 2 * usual || sum < least_mean * n_steps))
-        fail_msg("%s: expected a p99 of at most 2, and a mean of at least %.1f", on->name,
+    if (on && (p99 > 3 * usual || sum < least_mean * n_steps))
+        fail_msg("%s: expected a p99 of at most 3, and a mean of at least %.1f", on->name,
                  least_mean);
     n_steps = 0;
 }
@@ -179,13 +179,13 @@ static void play_device(mn_session *s) {
     for (uint32_t i = 0; i < 2; i++) {
         const uint64_t usual = usual_step(s, streams, N_STREAMS);
         run_prompt(s, 100 + i);
-        check_steps(N_STREAMS, usual, i ? 1.4 : 1.1);
+        check_steps(N_STREAMS, usual, i ? 1.7 : 1.1);
     }
     for (uint32_t i = 4; i < N_STREAMS; i++)
         mn_session_abort(s, streams[i].id);
     const uint64_t usual = usual_step(s, streams, 4);
     run_prompt(s, 102);
-    check_steps(4, usual, 1.4);
+    check_steps(4, usual, 1.7);
     n_computed = 0;
     submit_one(s, 103, PROMPT, 1, &prompt);
     draw(s, streams, 2, streams->n + 3);
@@ -194,7 +194,7 @@ static void play_device(mn_session *s) {
     draw(s, streams, 2, streams->n + 8); /* what was in flight */
     n_steps = 0;
     finish_all(s, &prompt, 1);
-    if (on)
+    if (on && n_steps) /* a fast device has computed all of it before they left */
         check_steps(2, on->fixed_ns + (2 + on->tile - 1) / on->tile * on->tile * on->row_ns, 1.2);
 }
 
@@ -216,8 +216,8 @@ static void test_streams(void **state) {
     test_device(&gpu);
 }
 
-/* Twice the usual time cannot be kept: it is twice that of a step with the fewest rows, and prompts
- * get on. Four prompts, of which the first tries what few rows take. */
+/* Three times the usual time cannot be kept: it is twice that of a step with the fewest rows,
+ * and prompts get on. Four prompts, of which the first tries what few rows take. */
 static void test_slow_beside_prompts(void **state) {
     static served streams[N_STREAMS];
     (void)state;
@@ -266,7 +266,7 @@ static void test_new_sizes(void **state) {
     const uint32_t second = run_users(s, 0, 128);
     print_message("%u steps, %u of them new; then %u, %u new\n", first, n_first, second,
                   n_new - n_first);
-    assert_true(first < 200);
+    assert_true(first < 240);
     assert_in_range(n_first, 5, 60);
     assert_true(n_new - n_first < n_first);
     mn_session_free(s);
@@ -328,9 +328,9 @@ static uint32_t learn(mn_steps *s, uint32_t n_draws, uint32_t n_prompt) {
     return ns;
 }
 
-/* A burst of prompts: while they wait no step only draws, and more and more sequences do. A step
- * may take twice the time that these sequences take alone, so the budget grows with them; it must
- * not fall because they are more than at the last step that only drew. */
+/* A burst of prompts: while they wait no step only draws, and more and more sequences do. A
+ * step may take three times the time that these sequences take alone, so the budget grows
+ * with them; it must not fall because they are more than at the last step that only drew. */
 static void test_burst(void **state) {
     mn_steps *s = calloc(1, sizeof *s);
     (void)state;
@@ -342,8 +342,8 @@ static void test_burst(void **state) {
         for (int i = 0; i < N_STEPS; i++)
             ns = learn(s, n_draws, (uint32_t)s->pace.n_rows);
         const uint32_t alone = STEP_NS + (n_draws - 1) * ROW_NS;
-        assert_true(ns <= 2 * alone);
-        assert_true(ns >= alone + alone / 2);
+        assert_true(ns <= 3 * alone);
+        assert_true(ns >= 2 * alone);
     }
     free(s);
 }

@@ -8,7 +8,7 @@
  * may be longer: else half of all users wait, for what the others gain by a millisecond; but not
  * longer than three times what a step takes once they draw, too, or what the middle one of the
  * last steps took. Where the fewest rows are too many for that (a device that has slower kernels
- * for such steps), it is three times the time of a step with the fewest rows: else prompts would
+ * for such steps), it is twice the time of a step with the fewest rows: else prompts would
  * be computed a row at a time, for nothing. When pages run out, the last in turn is preempted
  * (preempt.c) until the first have theirs: the very first always gets on. */
 #include "session/steps/steps.h"
@@ -22,6 +22,8 @@ enum { LATE_STEPS = 4, OPEN_ROWS = 32, OPEN_STEPS = 64, FIT_STEPS = 32 };
 #define SHARE 2.6
 #define LEAST_SHARE 2.0
 #define SHARE_OF_NOISE 4
+/* The same of the time of a step with the fewest rows. */
+#define OPEN_SHARE 1.8
 #define MOST 2.7
 /* From here on a step is late whatever its rows are. */
 #define LATE 3.0
@@ -107,8 +109,7 @@ static void learn_row(mn_pace *p, double ns, double n_rows) {
 
 /* A budget follows the time that mixed steps take: by half of what they miss, so that one slow step
  * of a busy machine does not decide. */
-static double adjusted(const mn_pace *p, double rows, double ns, double usual) {
-    const double share = MN_MAX(SHARE - SHARE_OF_NOISE * p->noise, LEAST_SHARE);
+static double adjusted(double rows, double ns, double usual, double share) {
     const double factor = 1 + (share * usual / ns - 1) / 2;
     rows *= MN_MIN(MN_MAX(factor, 0.5), 1.5);
     return MN_MIN(MN_MAX(rows, LEAST_ROWS), UINT16_MAX);
@@ -133,7 +134,7 @@ static void learn_least(mn_pace *p, double ns, double n_draws) {
  * those take long. */
 static void learn_open(mn_pace *p, double ns, double n_prompt) {
     if (n_prompt >= p->open_rows / 2)
-        p->open_rows = adjusted(p, p->open_rows, ns, p->late_ns);
+        p->open_rows = adjusted(p->open_rows, ns, p->late_ns, OPEN_SHARE);
     if (--p->n_open)
         return;
     p->n_rows = MN_FIRST_ROWS;
@@ -157,7 +158,8 @@ static void learn_mixed(mn_pace *p, double ns, double n_prompt, double n_draws, 
     const double budget = rows_beside(p, n_draws);
     if (rows < budget / 2 || (patience > 1 && p->row_ns > 0))
         return; /* it says little about a step that is full */
-    p->n_rows = adjusted(p, budget, one_ns, usual);
+    const double share = MN_MAX(SHARE - SHARE_OF_NOISE * p->noise, LEAST_SHARE);
+    p->n_rows = adjusted(budget, one_ns, usual, share);
 }
 
 /* Whether what a step of other draws took says little of one of n. */
