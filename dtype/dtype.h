@@ -1,5 +1,5 @@
-/* dtype.h -- what data types are: the one table that the runtime, the loaders, the tools and the
- * CPU plugins ask (dtype.def beside MN_DTYPES of plugin.h), and the dequantiser that the plugin
+/* dtype.h -- descriptions of data types: the one table that the runtime, the loaders, the tools and
+ * the CPU plugins ask (dtype.def beside MN_DTYPES of plugin.h), and the dequantiser that the plugin
  * `reference` and `minerva convert` share. Uses plugin.h and the C library alone; a static library
  * with hidden symbols, linked into each. Plain data and pure functions: any thread. */
 #ifndef MN_DTYPE_H

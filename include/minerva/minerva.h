@@ -64,8 +64,8 @@ typedef struct {
 #define MN_LIMIT_SETTING 0xffffffffu /* use the setting call_timeout or step_timeout */
 #define MN_RUNTIME_JOURNAL 1u        /* opens the crash journal, for mn_plugin_crashed */
 /* Opens plugins that are loaders only: models, tokenisers and chat templates work, no device is
- * listed, and mn_session_create is MN_NO_DEVICE. Plugins whose note does not say what they are, or
- * says that they hold a backend, too, are not opened. */
+ * listed, and mn_session_create is MN_NO_DEVICE. A plugin whose note states no kind, or states a
+ * backend beside the loader, is not opened. */
 #define MN_RUNTIME_NO_BACKENDS 2u
 /* settings override every other source.
  *
@@ -88,24 +88,24 @@ typedef struct {
     uint32_t call_limit_ms, step_limit_ms, pad;
     void (*stuck)(void *arg, const mn_plugin_call *call); /* may be NULL */
     void *arg;                                            /* of all callbacks here */
-    /* messages of the library, one line without a newline; NULL = to stderr. Of the process, not of
-     * the runtime: the last runtime with such a function has it until it is freed. level: MN_LOG_*;
-     * any thread */
+    /* messages of the library, one line without a newline; NULL = to stderr. The process has one
+     * such function, not each runtime: messages go to the last runtime that was created with one,
+     * until that runtime is freed. level: MN_LOG_*; any thread */
     void (*log)(void *arg, int32_t level, const char *message);
-    /* while a session is created: weights imported, 0 to 1; non-zero cancels (MN_CANCELLED). what
-     * names what is being done; a plugin that compiles kernels, then or later, says so here, with
-     * the share of before. Any thread of the library, one at a time; may be NULL */
+    /* while a session is created; done: share of weights imported, 0 to 1; a non-zero result
+     * cancels (MN_CANCELLED). what names the work. Plugins that compile kernels, then or later,
+     * report it here. Any thread of the library, one at a time; may be NULL */
     int32_t (*progress)(void *arg, float done, const char *what);
-    /* A process of the group that mn_model_join made has ended, or is silent: why names it. Once,
-     * on a thread of the library; calls into the plugin may hang from then on, so that a program
-     * does well to end by _exit, within a second: the others do. May be NULL: the device is lost */
+    /* Once, on a thread of the library, when a process of the group has ended or is silent; why
+     * names it. Calls into the plugin may hang from then on: the program should end by _exit within
+     * a second, as the other processes do. May be NULL: the device counts as lost */
     void (*rank_lost)(void *arg, const char *why);
 } mn_runtime_params;
 /* Reads the configuration, finds and opens plugins. A plugin that fails has a record with the
  * reason; the runtime works without it. A plugin in whose calls two processes crashed, by the crash
  * journal, is not opened until its file changes or the setting "device" names it; loaders and the
- * last CPU always are. One in which a process wrote into memory that it was given as const is not
- * opened after the first time, whatever it holds.
+ * last CPU plugin are opened all the same. A plugin that wrote into memory which it was given as
+ * const is not opened again, loaders and CPU plugins included.
  * NULL: params: no settings; out: MN_INVALID. */
 MN_API mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out,
                                    mn_error *err);
@@ -115,8 +115,8 @@ MN_API void mn_runtime_free(mn_runtime *rt);
 /* Two functions for an application's own handlers of signals and exit; the library installs none.
  * Both are async-signal-safe and keep errno.
  *
- * If the calling thread, else another thread, is inside a call into a plugin: 1, and the call in
- * *out, with waited_ms and limit_ms 0. Else 0.
+ * Returns 1 and fills *out if the calling thread, else any other thread, is inside a call into a
+ * plugin; waited_ms and limit_ms are 0 then. Else returns 0.
  * NULL: out: 0. */
 MN_API int mn_plugin_call_now(mn_plugin_call *out);
 /* Writes to the crash journal that this process crashes with signal_number (SIGSEGV, SIGBUS,
@@ -127,8 +127,8 @@ MN_API int mn_plugin_call_now(mn_plugin_call *out);
 MN_API int mn_plugin_crashed(int signal_number);
 #define MN_CRASH_NOTED 1 /* written to the journal */
 #define MN_CRASH_WROTE 2 /* the address lies in memory that plugins were given as const */
-/* The same with the address of the fault (si_addr of a SIGSEGV): MN_CRASH_* bits. A plugin that
- * wrote into memory that it was given as const is not opened from the next runtime on.
+/* The same with the address of the fault (si_addr of a SIGSEGV); returns MN_CRASH_* bits. A plugin
+ * that wrote into memory that it was given as const is not opened from the next runtime on.
  * NULL: address: as above. */
 MN_API int mn_plugin_crashed_at(int signal_number, const void *address);
 
@@ -282,13 +282,13 @@ MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out,
  *
  * MN_MODEL_IGNORE_UNUSED  As the setting "ignore_unused": a model with tensors that its
  *                 architecture does not use (another kind of expert, an adapter, a norm) runs
- *                 without them, with a warning. It is another model then; without the flag a
- *                 session, an explanation and a conversion of it are MN_UNSUPPORTED. */
+ *                 without them, with a warning. It is another model then. Without the flag,
+ *                 sessions, mn_model_explain and mn_model_convert are MN_UNSUPPORTED. */
 #define MN_MODEL_READ 1u
 #define MN_MODEL_GUARD 2u
 #define MN_MODEL_IGNORE_UNUSED 4u
 typedef struct {
-    uint32_t size, flags; /* MN_MODEL_*; READ wins */
+    uint32_t size, flags; /* MN_MODEL_*; beside READ, GUARD has no effect */
 } mn_model_params;
 /* mn_model_open with parameters.
  * NULL: path: as above; params: no flags; rt, out: MN_INVALID. */
@@ -349,26 +349,26 @@ MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
 
 /* ---- ranks: several processes as one machine -------------------------------------------------
  * mpirun, srun or Kubernetes start the same program several times; RANK, WORLD_SIZE, LOCAL_RANK,
- * MASTER_ADDR and MASTER_PORT, or the variables of the launcher, say who each is. Every process
- * opens the same model and calls mn_model_join. Rank 0 goes on as if it were alone: its sessions
- * use the devices of all. The others call mn_model_follow. */
-/* The rank of this process and the number of ranks; 0 of 1: no launcher's variables are set.
- * MN_BAD_INPUT names variables that contradict each other or are incomplete.
+ * MASTER_ADDR and MASTER_PORT, or the variables of the launcher, state the rank of each process.
+ * Every process opens the same model and calls mn_model_join. Rank 0 then runs as if it were alone;
+ * its sessions use the devices of all ranks. The other ranks call mn_model_follow. */
+/* The rank of this process and the number of ranks; rank 0 of 1 if no variables of a launcher are
+ * set. MN_BAD_INPUT names variables that contradict each other or are incomplete.
  * NULL: rank, n: MN_INVALID. */
 MN_API mn_status mn_rank_of_process(uint32_t *rank, uint32_t *n, mn_error *err);
-/* Waits until all ranks have joined. *rank: of this process; 0 and nothing else if it is alone.
- * Once per runtime, before any session. The setting "device" names the plugin or the device of this
- * process; LOCAL_RANK chooses among those of a plugin. MN_TIMEOUT names who is missing,
- * MN_BAD_INPUT what differs: token, version, plugin or model, MN_NO_DEVICE: no plugin here has
- * groups of several processes.
+/* Waits until all ranks have joined; *rank is the rank of this process. A process that is alone
+ * gets 0 at once. Call it once per runtime, before any session. The setting "device" names the
+ * plugin or the device of this process; LOCAL_RANK chooses among those of a plugin. MN_TIMEOUT
+ * names the ranks that are missing. MN_BAD_INPUT names what differs between ranks: token, version,
+ * plugin or model. MN_NO_DEVICE: no plugin of this process forms groups over processes.
  * NULL: m, rank: MN_INVALID. */
 MN_API mn_status mn_model_join(mn_model *m, uint32_t *rank, mn_error *err);
-/* On other ranks than 0: computes with rank 0 until that ends: MN_OK. MN_DEVICE_LOST names the rank
- * that ended otherwise. On rank 0, or without mn_model_join: MN_OK at once.
+/* Ranks other than 0: computes with rank 0, and returns MN_OK when rank 0 leaves. MN_DEVICE_LOST: a
+ * rank ended in another way (named). Rank 0, or without mn_model_join: MN_OK at once.
  * NULL: m: MN_INVALID. */
 MN_API mn_status mn_model_follow(mn_model *m, mn_error *err);
-/* Rank 0: the others end in order; no session is used any more. mn_runtime_free does the same. From
- * any thread.
+/* Rank 0 calls it when no session is used any more: the other ranks then return from
+ * mn_model_follow. mn_runtime_free does the same. Any thread.
  * NULL: m: nothing. */
 MN_API void mn_model_leave(mn_model *m);
 
@@ -400,11 +400,11 @@ enum {
     MN_CHAT_PART_MESSAGES = 4,
     MN_CHAT_PART_TEMPLATE = 5 /* the source, the name, or an error while it is rendered */
 };
-/* The same with all inputs of templates. The texts are JSON, an empty one is not given; strings
- * in them are user data and never become special tokens. MN_INVALID names the text and the place
- * in it: "tools[1]: ...", and err->part is MN_CHAT_PART_*. MN_UNSUPPORTED with n_known: the
- * template renders the known messages differently now (some move the tools, or omit earlier
- * thinking): begin a new sequence with n_known 0. */
+/* As mn_model_chat, with all inputs of templates. The texts are JSON; an empty text counts as not
+ * given. Strings in them are user data and never become special tokens. MN_INVALID names the text
+ * and the place in it: "tools[1]: ...", and err->part is MN_CHAT_PART_*. MN_UNSUPPORTED with
+ * n_known: the template renders the known messages differently now (some move the tools, or omit
+ * earlier thinking): begin a new sequence with n_known 0. */
 #define MN_CHAT_NAMED 1u /* chat_template is a name */
 /* The ids end with the content of the last message, which the output continues; n_known is 0.
  * MN_UNSUPPORTED: the template does not write that content, or it is empty. */
@@ -426,18 +426,18 @@ typedef struct {
     mn_str vars;
     /* the source of a template to use instead of the model's own; or, with MN_CHAT_NAMED, the
      * name of another one in the model's files ("tool_use"), or of a common one: chatml, gemma,
-     * llama2, llama3, mistral, phi3, zephyr. NULL: the model's own. It renders this chat alone:
-     * streams expect the forms of the model's own (mn_model_set_template). MN_INVALID: it cannot be
-     * parsed, or no template has that name. */
+     * llama2, llama3, mistral, phi3, zephyr. NULL: the model's own. It renders this chat only:
+     * streams still expect the form of calls and thinking of the model's own (see
+     * mn_model_set_template). MN_INVALID: it cannot be parsed, or no template has that name. */
     const char *chat_template;
 } mn_chat_params;
 /* NULL: m, params, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                                     uint32_t *n, mn_error *err);
-/* Another chat template in the place of the model's own, for chats, and for the form of calls and
- * thinking that streams and constraints made later expect; before other threads use the model.
- * chat_template: its source, or with MN_CHAT_NAMED a name, as in mn_chat_params. MN_INVALID: it
- * cannot be parsed, or no template has that name; the model is unchanged.
+/* Replaces the model's own chat template: for chats, and for the form of calls and thinking that
+ * later streams and constraints expect. Call it before other threads use the model. chat_template:
+ * its source, or with MN_CHAT_NAMED a name, as in mn_chat_params. MN_INVALID: it cannot be parsed,
+ * or no template has that name; the model is unchanged.
  * NULL: m, chat_template: MN_INVALID. */
 MN_API mn_status mn_model_set_template(mn_model *m, const char *chat_template, uint32_t flags,
                                        mn_error *err);
@@ -456,8 +456,8 @@ MN_API void mn_ids_free(int32_t *ids);
  * NULL: m: 0. */
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 
-/* The bytes that a token stands for inside a text, alone: often no whole UTF-8 character; of a
- * special token its name; empty: the vocabulary has no such id. For logprobs and vocabularies;
+/* The bytes that one token stands for inside a text; they often are no whole UTF-8 character. For a
+ * special token: its name. Empty: the vocabulary has no such id. For logprobs and vocabularies;
  * texts are made by mn_stream. The first call makes a table of all tokens.
  * NULL: m: empty. */
 MN_API mn_str mn_model_token_text(const mn_model *m, int32_t id);
@@ -474,10 +474,10 @@ typedef struct mn_stream mn_stream;
 /* The request has tools: calls that the model writes as text are detected, in the form that its
  * chat template or vocabulary says. Without it they are text of the answer. */
 #define MN_STREAM_TOOLS 8u
-/* At most one call: where another one begins, the output has ended (mn_stream_stopped). */
+/* At most one call: the output ends where a second call begins (mn_stream_stopped). */
 #define MN_STREAM_ONE_CALL 16u
-/* The output follows MN_CONSTRAINT_CALLS_ONLY: what a limit cuts before a call is known is not
- * text. */
+/* The output follows MN_CONSTRAINT_CALLS_ONLY: if a limit cuts it before a call is recognised, the
+ * rest is not text. */
 #define MN_STREAM_CALLS_ONLY 32u
 /* What a piece of output is. */
 enum {
@@ -489,16 +489,16 @@ enum {
     MN_EVENT_CALL = 3,     /* a tool call begins; text: its whole name, "get_weather" */
     MN_EVENT_ARGUMENTS = 4 /* the next piece of its arguments */
 };
-/* call: of MN_EVENT_CALL and MN_EVENT_ARGUMENTS the number of the call, 0 for the first of the
- * output, 1 for the next; the same in all events of one call. The arguments of one call, joined,
- * are the text of a JSON object: as the model wrote it where that is JSON, else mended and closed.
- * They are incomplete only if the output was cut inside them (mn_stream_cut). What only begins like
- * a call is MN_EVENT_TEXT, complete and in order; it is kept back, at most 16 KiB of it, until that
- * is decided. White space and marks between calls and around them have no event. Without a mark
- * calls are detected only of the tools of mn_stream_tools, and those in thinking that never ends,
- * too. Models that mark calls with special tokens (Harmony) have these events without
- * MN_STREAM_TOOLS, too; what they address to others than functions is passed on unread. An id of a
- * call is the caller's to invent: 9 letters and digits suit all templates. */
+/* call: the number of the call in MN_EVENT_CALL and MN_EVENT_ARGUMENTS, from 0; all events of one
+ * call have the same. The arguments of one call, joined, are a JSON object: the model's text if
+ * that is JSON, else that text mended and closed. They are incomplete only if the output was cut
+ * inside them (mn_stream_cut). Text that begins like a call is kept back, at most 16 KiB, until it
+ * is decided; if it is no call, it comes as MN_EVENT_TEXT, complete and in order. White space and
+ * marks between calls and around them have no event. A call without a mark is detected only if it
+ * names a tool of mn_stream_tools, also in thinking that never ends. Models that mark calls with
+ * special tokens (Harmony) have these events without MN_STREAM_TOOLS, too; messages to other
+ * recipients than functions are passed on as they are. The caller makes up ids of calls: 9 letters
+ * and digits suit all templates. */
 typedef struct {
     uint32_t kind, call; /* MN_EVENT_* */
     mn_str text;         /* not empty */
@@ -506,7 +506,7 @@ typedef struct {
 /* NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out,
                                   mn_error *err);
-/* The ids before the output, whose end may begin thinking; before the first push.
+/* The ids in front of the output; their end may begin thinking. Call it before the first push.
  * NULL: st, ids: nothing. */
 MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
 /* Strings that end the answer: the text before the first of them is returned. Text that may be the
@@ -516,8 +516,8 @@ MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
  * strings, or after a push.
  * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
-/* A string of mn_stream_stop that is complete before the n-th id is text like any other; before the
- * first push. MN_INVALID: after a push.
+/* Strings of mn_stream_stop end the answer from the n-th id on; one that is complete earlier is
+ * text like any other. Call it before the first push. MN_INVALID: after a push.
  * NULL: st: MN_INVALID. */
 MN_API mn_status mn_stream_stop_from(mn_stream *st, uint32_t n, mn_error *err);
 /* The tools of the request, as in mn_chat_params.tools, copied; before the first push. Their names
@@ -533,10 +533,10 @@ MN_API mn_status mn_stream_tools(mn_stream *st, mn_str tools, mn_error *err);
  * NULL: st, events, n: MN_INVALID. */
 MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, const mn_stream_event **events,
                                 uint32_t *n, mn_error *err);
-/* The output was cut by a limit (MN_FINISH_LENGTH), not ended by the model: a call that is open
- * stays so, and one that only began is no text. Before mn_stream_finish. NULL: st: nothing. */
+/* To be called before mn_stream_finish if a limit cut the output (MN_FINISH_LENGTH): an open call
+ * stays open, and the beginning of a call does not become text. NULL: st: nothing. */
 MN_API void mn_stream_cut(mn_stream *st);
-/* The output has ended: events of what was kept back.
+/* Ends the output: returns the events of the text that was kept back.
  * NULL: st, events, n: MN_INVALID. */
 MN_API mn_status mn_stream_finish(mn_stream *st, const mn_stream_event **events, uint32_t *n,
                                   mn_error *err);
@@ -549,15 +549,15 @@ MN_API void mn_stream_free(mn_stream *st);
 
 /* ---- constraints: output that follows a grammar ----------------------------------------------
  * A constraint says which texts an answer may be. It is made once and serves any number of
- * sequences and requests (mn_sample_params.constraint): their ids are drawn among those that keep
- * the text on a way to a complete one, with the probabilities that these have without the others.
- * End tokens are drawn only where the text is complete, and where nothing but the end can follow,
- * one of them is (mn_sample_params.ignore_stop or not). Where the prompt leaves thinking open, and
- * in Harmony, what precedes the answer is free. An answer that ends with MN_FINISH_STOP by
+ * sequences and requests (mn_sample_params.constraint): an id is drawn only if the text can still
+ * become complete behind it; the ids that remain keep the ratios of their probabilities. End tokens
+ * are drawn only where the text is complete. Where nothing but the end can follow, one of them is
+ * drawn, whatever mn_sample_params.ignore_stop says. If the prompt leaves thinking open, and in
+ * Harmony, the output in front of the answer is free. An answer that ends with MN_FINISH_STOP by
  * one of the model's end tokens is complete; one that max_new or a stop string cuts short is not.
  *
  * A sequence with a constraint draws the same ids alone and in a batch, but its rows wait for the
- * host: the steps of the others run ahead, its own do not. */
+ * host: steps of other sequences run ahead, its own do not. */
 typedef struct mn_constraint mn_constraint;
 #define MN_CONSTRAINT_JSON 1u /* any JSON object or array; source is not read */
 /* A JSON Schema (2020-12). docs/generation.md lists the keywords; what cannot be enforced is
@@ -568,11 +568,11 @@ typedef struct mn_constraint mn_constraint;
 #define MN_CONSTRAINT_GRAMMAR 4u /* GBNF, as llama.cpp documents it; begins at the rule "root" */
 #define MN_CONSTRAINT_CHOICES 5u /* one of the n_choices texts */
 /* Free text, and in it calls of tools in the form that the model writes them (mn_stream finds them
- * with MN_STREAM_TOOLS). source: a list of tools as mn_chat_params.tools. A call that is begun has
- * the name of one of them, and as its arguments an object: by its "parameters", where the function
- * is "strict" or MN_CONSTRAINT_CALLS_ONLY is set. Of a tool that is not strict, a schema that
- * cannot be enforced becomes any object, with a warning. With Harmony there is one call at most.
- * MN_UNSUPPORTED: the form of calls of this model is not known. */
+ * with MN_STREAM_TOOLS). source: a list of tools as mn_chat_params.tools. A call names one of these
+ * tools, and its arguments are an object. The object follows the tool's "parameters" if the
+ * function is "strict" or MN_CONSTRAINT_CALLS_ONLY is set. If the schema of a tool that is not
+ * strict cannot be enforced, any object is accepted, with a warning. With Harmony there is one call
+ * at most. MN_UNSUPPORTED: the form of calls of this model is not known. */
 #define MN_CONSTRAINT_CALLS 6u
 #define MN_CONSTRAINT_CALLS_ONLY 1u /* at least one call, and no other text */
 #define MN_CONSTRAINT_ONE_CALL 2u   /* not more than one */
@@ -583,39 +583,39 @@ typedef struct {
     uint32_t n_choices, flags; /* flags: of MN_CONSTRAINT_CALLS */
 } mn_constraint_params;
 /* Compiles; everything is copied. Any thread; takes up to some seconds for sources at their limits
- * (8 MiB, 200 nested groups), typically a few ms; the first of a model makes a trie of its
- * vocabulary, too. m is freed after the constraint. MN_BAD_INPUT: the source is wrong, matches
+ * (8 MiB, 200 nested groups), typically a few ms; the first constraint of a model also makes a trie
+ * of the vocabulary. Free the constraint before m. MN_BAD_INPUT: the source is wrong, matches
  * nothing or is left-recursive; the message names the place by JSON pointer, line or offset.
- * MN_UNSUPPORTED: it asks for what cannot be enforced, or exceeds a limit; or the model has no
- * tokeniser. MN_INVALID: an unknown kind.
+ * MN_UNSUPPORTED: the source asks for something that cannot be enforced, or exceeds a limit; or the
+ * model has no tokeniser. MN_INVALID: an unknown kind.
  * NULL: m, params, out: MN_INVALID. */
 MN_API mn_status mn_constraint_create(mn_model *m, const mn_constraint_params *params,
                                       mn_constraint **out, mn_error *err);
 /* Lines about what is enforced more strictly than written; "": none.
  * NULL: c: "". */
 MN_API const char *mn_constraint_warnings(const mn_constraint *c);
-/* Sequences and requests that have it keep it until they end.
+/* Sequences and requests that use the constraint keep it until they end.
  * NULL: c: nothing. */
 MN_API void mn_constraint_free(mn_constraint *c);
 
 /* ---- session: sequences that share a device, its weights and its KV cache -------------------- */
 typedef struct mn_session mn_session;
 /* Speculative decoding: a sequence's next ids are guessed (drafts), and one step verifies up to
- * MN_MAX_DRAFT of them, a row each. An id is drawn in each row as ever; the rows behind the first
- * draft that is not what is drawn count for nothing. So drafts change no id, greedy or sampled (in
- * class exact; docs/generation.md): they only change how many steps it takes. How many are verified
- * follows, sequence by sequence, how many held and what steps of so many rows have cost; where none
- * pays, none is made. Where the device cannot verify drafts (SAMPLE before contract 3) the session
- * runs without; mn_session_info.speculation says so.
+ * MN_MAX_DRAFT of them, a row each. Each row draws an id as without drafts. The first draft that
+ * differs from the drawn id makes the rows behind it void. So drafts change no id, greedy or
+ * sampled (in class exact; docs/generation.md): they only change the number of steps. The session
+ * chooses the number of drafts for each sequence, by how many drafts held and by the measured cost
+ * of steps; it makes none where drafts do not pay. Where the device cannot verify drafts (SAMPLE
+ * before contract 3) the session runs without; mn_session_info.speculation says so.
  *
- * Guesses of the caller: up to k ids that may follow ids[0, n), written to `to`; how many. Called
- * by the thread that steps, before a step. */
+ * A function of the caller that guesses: it writes to `to` up to k ids that may follow ids[0, n),
+ * and returns their number. The thread that steps calls it before a step. */
 #define MN_MAX_DRAFT 16
 typedef uint32_t (*mn_draft_fn)(void *arg, const int32_t *ids, uint32_t n, int32_t *to, uint32_t k);
 #define MN_SPECULATE_LOOKUP 1u /* what followed the last occurrence of the last ids */
-#define MN_SPECULATE_ALWAYS 2u /* n_draft drafts wherever there are, paying or not: to measure */
-/* The draft model runs first, `guess` then has its ids in `to` and may write others: to measure
- * what drafts cost that are right as often as the caller wants. */
+#define MN_SPECULATE_ALWAYS 2u /* n_draft drafts also where they do not pay: to measure */
+/* The draft model runs first; `guess` then finds its ids in `to` and may replace them. To measure
+ * drafts that are right as often as the caller wants. */
 #define MN_SPECULATE_REHEARSE 4u
 typedef struct {
     /* MN_PRECISION_*; AUTO = the device's fastest for the weights' type */
@@ -630,10 +630,10 @@ typedef struct {
      * execute is synchronous). While requests run (mn_session_submit): at most one, or 5 ms */
     uint32_t run_ahead;
     uint32_t flags, pad; /* MN_SESSION_* */
-    /* memory of the KV cache, whose pages sequences take as they grow; n_ctx then is a limit per
-     * sequence, and n_seq a limit of sequences at once; at least n_batch positions have to fit, or
-     * MN_OUT_OF_MEMORY says how much that is. 0 = room for n_seq * n_ctx positions; where there is
-     * no memory for them but for n_ctx, what the device has free less a reserve */
+    /* bytes of the KV cache; sequences take its pages as they grow. n_ctx is then a limit per
+     * sequence, n_seq a limit of sequences at once. At least n_batch positions must fit, else
+     * MN_OUT_OF_MEMORY states the bytes that they need. 0 = room for n_seq * n_ctx positions; if
+     * memory suffices for n_ctx positions only, the free memory of the device less a reserve */
     uint64_t kv_bytes;
     uint32_t speculate; /* MN_SPECULATE_*; of several sources the first that has a draft is asked:
                            `guess`, the lookup, the draft model */
@@ -650,8 +650,8 @@ typedef struct {
 /* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
  * imported, and no sequence can be created. n_seq: texts per step; 0 = 64 of an encoder, else 4.
  * n_ctx: tokens per text; 0 as above. n_batch: rows per step; 0 = 512, of an encoder, which reads
- * a text in one step, at least n_ctx. An encoder (mn_model_info.is_encoder) accepts no other
- * sessions: MN_UNSUPPORTED. */
+ * a text in one step, at least n_ctx. Other sessions of an encoder (mn_model_info.is_encoder) are
+ * MN_UNSUPPORTED. */
 #define MN_SESSION_EMBED 2u
 #define MN_SESSION_NO_CACHE 4u /* requests share no pages of equal prompts */
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists all devices
@@ -683,8 +683,8 @@ typedef struct {
     uint64_t weight_bytes, kv_bytes, scratch_bytes; /* weights that sessions share count once */
     /* 1: a device that is slow (the oracle), because no other can be used */
     int32_t fallback, pad;
-    /* what drafts come from: "", "lookup", "a draft model on cpu"; "off: " and why, where they were
-     * asked for and cannot be verified */
+    /* what drafts come from: "", "lookup", "a draft model on cpu"; "off: " and the reason if drafts
+     * were asked for and cannot be verified */
     const char *speculation;
 } mn_session_info;
 /* NULL: s, out: MN_INVALID. */
@@ -711,10 +711,10 @@ typedef struct {
     uint32_t n_bias;  /* at most MN_MAX_BIAS, each id once */
     const mn_logit_bias *bias;
     uint32_t flags, pad; /* MN_SAMPLE_* */
-    /* what the answer may be; NULL: anything. Held until the sequence is freed or extended, or the
-     * request has ended. min_new yields to it where nothing but the end can follow. MN_INVALID: it
-     * is another model's. MN_UNSUPPORTED: the model has no end token, and stop names none; the
-     * vocabulary cannot spell such a text */
+    /* the texts that the answer may be; NULL: any text. Held until the sequence is freed or
+     * extended, or the request has ended. Where nothing but the end can follow, the constraint
+     * overrides min_new. MN_INVALID: the constraint of another model. MN_UNSUPPORTED: the model has
+     * no end token, and stop names none; the vocabulary cannot spell such a text */
     mn_constraint *constraint;
     /* Further samplers, off where 0; formulas: docs/ops.md, SAMPLE. A device whose plugin has no
      * contract 4 of SAMPLE refuses them: MN_UNSUPPORTED. */
@@ -725,7 +725,7 @@ typedef struct {
      * all */
     float dry_multiplier, dry_base;
     int32_t dry_allowed_length, dry_last_n;
-    /* texts at which matches end: every token that contains one, or, where none does, the last
+    /* texts at which matches end: every token that contains such a text; if no token does, the last
      * token of its spelling. NULL: "\n", ":", "\"", "*" */
     const char *const *dry_breakers;
     uint32_t n_dry_breakers; /* at most MN_MAX_DRY_BREAKERS */
@@ -738,7 +738,7 @@ typedef struct {
 } mn_sample_params; /* MN_INVALID: NaN and infinity, probabilities outside 0 to 1, numbers below 0
                        other than temp, penalties and last_n. MN_BAD_INPUT: an unknown sampler */
 /* The prompt is computed and nothing is drawn; max_new is not read. The sequence ends without an
- * id: mn_session_step does not return it. */
+ * id, so that mn_session_step does not return the sequence. */
 #define MN_SAMPLE_PREFILL_ONLY 1u
 
 /* The model's recommended sampling parameters (generation_config.json, general.sampling.*), else
@@ -760,8 +760,8 @@ MN_API mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, u
 /* A copy of a finished sequence up to its last stored token, sharing its full cache pages.
  * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err);
-/* The same with the first n_keep ids only; more than it has is MN_INVALID. Extend it before it
- * runs. With all ids, the last one is computed again where it was not stored.
+/* The same with the first n_keep ids only; more than the sequence has is MN_INVALID. Extend the
+ * copy before it runs. With all ids, the last is computed again if it was not stored.
  * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_seq_fork_at(mn_session *s, int32_t seq, uint32_t n_keep, int32_t *out,
                                 mn_error *err);
@@ -783,14 +783,14 @@ typedef struct {
     int32_t seq, id, finish, pad;
 } mn_token;
 /* Runs until at least one id is generated, and returns all new ids, at most cap (>= n_seq). *n = 0:
- * no sequence is running. Where drafts held, several ids are of one sequence, in order; those for
- * which there is no room are returned by the next call. MN_CANCELLED after mn_session_cancel.
- * Sequences of any state are batched into one step.
+ * no sequence is running. Where drafts held, one sequence has several ids, in order; the next call
+ * returns ids for which out has no room. MN_CANCELLED after mn_session_cancel. Sequences of any
+ * state are batched into one step.
  *
  * MN_BAD_FILE: a logit of a sequence is NaN, or none is finite; err names file, sequence and
  * position. NaN and infinity of a damaged weight propagate through all operations to here and never
- * become text. Only those sequences have ended: out and *n are filled as in a step without an
- * error, with finish MN_FINISH_FAILED for them; the next call continues the others.
+ * become text. Only sequences with such logits have ended: out and *n are filled as usual, with
+ * finish MN_FINISH_FAILED for them; the next call continues the others.
  *
  * NULL: s, out, n: MN_INVALID. */
 MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n,
@@ -801,13 +801,13 @@ MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uin
 MN_API void mn_session_cancel(mn_session *s);
 
 /* ---- requests: sequences that a server runs ---------------------------------------------------
- * Any thread submits and aborts requests; one thread calls mn_session_next in a loop and passes on
- * what the events say. More requests than n_seq, or than the KV cache has pages for, wait in order
- * of priority and arrival. When running sequences need more pages than there are, the youngest one
- * of the lowest priority is preempted: its pages are freed, and it is computed again from its
- * tokens when there is room. A preempted request draws the same ids, and its events show no gap.
- * Requests with equal beginnings share the pages of these tokens, unless MN_SESSION_NO_CACHE;
- * pages are kept after a request ends until the room is needed, least recently used first.
+ * Any thread submits and aborts requests; one thread calls mn_session_next in a loop and passes the
+ * events on. Requests beyond n_seq, or beyond the pages of the KV cache, wait in order of priority
+ * and arrival. When running sequences need more pages than there are, the youngest one of the
+ * lowest priority is preempted: its pages are freed, and it is computed again from its tokens when
+ * there is room. A preempted request draws the same ids, and its events show no gap. Requests with
+ * equal beginnings share the pages of these tokens, unless MN_SESSION_NO_CACHE; pages are kept
+ * after a request ends until the room is needed, least recently used first.
  *
  * A session either has requests or running sequences of mn_seq_create: mn_session_step,
  * mn_session_logits and mn_generate are MN_INVALID while requests are in it, and mn_session_next
@@ -819,11 +819,11 @@ MN_API void mn_session_cancel(mn_session *s);
 typedef struct {
     uint32_t size, flags;           /* MN_SUBMIT_* */
     const mn_sample_params *sample; /* NULL: greedy */
-    const int32_t *ids;             /* the prompt, then the n_drawn last ones: see there */
+    const int32_t *ids;             /* the prompt, then the n_drawn ids that were drawn before */
     uint32_t n_ids;
-    /* how many of the last ids an earlier life of this request has drawn already: max_new, min_new
-     * and the generator go on from there, so that the same ids follow as if it had not been
-     * interrupted. Needs n_choices <= 1 */
+    /* how many of the last ids were drawn in an earlier life of this request: max_new, min_new and
+     * the generator continue behind them, so that the same ids follow as without the interruption.
+     * Needs n_choices <= 1 */
     uint32_t n_drawn;
     uint32_t n_choices; /* answers to one prompt; choice i has the seed sample.seed + i. 0 = 1 */
     /* with MN_SUBMIT_LOGPROBS: how many of the most likely ids; at most MN_MAX_TOP_LOGPROBS */
@@ -835,38 +835,38 @@ typedef struct {
     void *user; /* in every event */
 } mn_request_params;
 #define MN_SUBMIT_LOGPROBS 1u        /* of each drawn id */
-#define MN_SUBMIT_PROMPT_LOGPROBS 2u /* of each id of the prompt, which is computed whole then */
+#define MN_SUBMIT_PROMPT_LOGPROBS 2u /* of each id of the prompt; no cached pages are used */
 #define MN_SUBMIT_NO_CACHE 4u        /* shares no pages */
 #define MN_SUBMIT_PROGRESS 8u        /* MN_REQUEST_PROGRESS while the prompt is computed */
 /* Queues a request; everything is copied. The events of id follow from mn_session_next, at once.
  * Any thread. MN_BAD_INPUT: an id outside the vocabulary; the prompt is longer than the context, or
- * it and max_new do not fit in the KV cache (names both numbers; max_new 0 = as many as fit). A
- * device that cannot do what flags or sample ask for ends the request: MN_FINISH_FAILED, and
- * message names it.
+ * it and max_new do not fit in the KV cache (names both numbers; max_new 0 = as many as fit). If no
+ * device can do what flags or sample ask for, the request ends with MN_FINISH_FAILED, and message
+ * names the device.
  * NULL: s, params, id: MN_INVALID. */
 MN_API mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint64_t *id,
                                    mn_error *err);
-/* Ends all choices of a request; each has its MN_REQUEST_FINISH, unless that was given already. An
- * unknown id: nothing. Any thread.
+/* Ends all choices of a request; each choice that runs or waits gets its MN_REQUEST_FINISH. An
+ * unknown id does nothing. Any thread.
  * NULL: s: nothing. */
 MN_API void mn_session_abort(mn_session *s, uint64_t id);
 
 #define MN_REQUEST_PROMPT 1u /* of choice 0, before its first token: the prompt is computed */
 #define MN_REQUEST_TOKEN 2u  /* an id was drawn */
-/* The last event of a choice. Those that come are: PROGRESS... [PROMPT] TOKEN... FINISH. */
+/* The last event of a choice. Their order: PROGRESS... [PROMPT] TOKEN... FINISH. */
 #define MN_REQUEST_FINISH 3u
-/* With MN_SUBMIT_PROGRESS, of choice 0: n_computed has grown, after a step with a part of a prompt
- * that needs several. */
+/* Of choice 0, with MN_SUBMIT_PROGRESS, if the prompt needs several steps: after a step, n_computed
+ * has grown. */
 #define MN_REQUEST_PROGRESS 4u
 typedef struct {
     uint64_t request; /* of mn_session_submit */
     void *user;
     uint32_t kind, choice; /* MN_REQUEST_* */
-    /* TOKEN: the id; finish not 0: the last one, and with MN_FINISH_STOP no part of the text.
-     * FINISH: -1, and MN_FINISH_*. PROMPT: -1, 0 */
+    /* TOKEN: the id; if finish is not 0, it is the last id, and with MN_FINISH_STOP no part of the
+     * text. FINISH: -1, and MN_FINISH_*. PROMPT: -1, 0 */
     int32_t id, finish;
     uint32_t n_prompt; /* ids of the prompt, without those of n_drawn */
-    uint32_t n_cached; /* of n_prompt and n_drawn: were not computed, their pages were shared */
+    uint32_t n_cached; /* ids of n_prompt and n_drawn whose pages were shared, not computed */
     uint32_t n_drawn;  /* ids drawn so far, this one and those of n_drawn included */
     /* with MN_SUBMIT_LOGPROBS, TOKEN: natural logarithms of probabilities at temperature 1, after
      * penalties and bias: of id, and of the n_top most likely ids, best first */
@@ -879,15 +879,15 @@ typedef struct {
      * the first is NaN (ids -1): nothing precedes it. Else NULL */
     const float *prompt_logprobs, *prompt_top_logprobs;
     const int32_t *prompt_top_ids;
-    /* FINISH: from submit to the first row; from there to the first id; from submit to the first
-     * id; from the first id to the last. PROMPT: the first. 0 where it did not come to that */
+    /* FINISH: submit to the first row; from there to the first id; submit to the first id; the
+     * first id to the last. PROMPT: the first of these. 0: did not happen */
     uint64_t queued_ns, prefill_ns, first_ns, decode_ns;
     uint32_t n_preempted; /* FINISH: how often */
     mn_status status;     /* FINISH with MN_FINISH_FAILED: why; else 0 */
     const char *message;  /* the same in words; else NULL */
-    /* FINISH: drafts that were verified, those that held, and steps that drew ids */
+    /* FINISH: drafts that were verified, drafts that held, steps that drew ids */
     uint64_t n_drafted, n_accepted, n_steps;
-    uint64_t n_forced; /* FINISH: ids that a constraint left no choice about, without a step each */
+    uint64_t n_forced; /* FINISH: ids that a constraint left no choice about, without own steps */
     uint32_t n_computed, pad3; /* PROGRESS: ids of the prompt that are computed or were cached */
 } mn_request_event;
 /* Filled by mn_session_next. Event i lies i * stride bytes behind events; the library owns the
@@ -900,9 +900,9 @@ typedef struct {
  * nothing to do. A step that has begun is not interrupted: it may take longer than the timeout.
  * Wakes up for mn_session_submit, mn_session_abort, mn_session_wake and mn_session_cancel.
  *
- * An error: a device was lost, and no other can continue; the model's files have changed; out of
- * memory. *out may have events even then; the requests remain, and the next call tries again.
- * Logits without a number (MN_BAD_FILE elsewhere) end that request alone: MN_FINISH_FAILED.
+ * Errors: a device was lost and no other can continue; the model's files have changed; out of
+ * memory. *out may have events all the same; requests remain, and the next call tries again. A NaN
+ * in the logits (MN_BAD_FILE elsewhere) ends its request alone: MN_FINISH_FAILED.
  * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_next(mn_session *s, uint32_t timeout_ms, mn_request_events *out,
                                  mn_error *err);
@@ -915,19 +915,19 @@ MN_API void mn_session_wake(mn_session *s);
  * session was created. */
 typedef struct {
     uint32_t size, n_running, n_waiting, n_prefilling; /* choices; prefilling are running, too */
-    /* of the KV group with the least room: held by sequences; kept for requests to come alone */
+    /* of the KV group with the least room; used: by sequences; cached: for later requests only */
     uint64_t pages_total, pages_used, pages_cached, page_tokens;
     uint64_t cache_queries, cache_hits; /* tokens looked for, and found */
     uint64_t n_preempted;
     uint64_t n_finished[6]; /* choices, by MN_FINISH_* */
     uint64_t n_prompt, n_drawn, n_steps;
-    uint64_t usual_step_ns; /* of steps that only draw; 0 = none so far */
+    uint64_t usual_step_ns; /* time of a step that only draws; 0 = none so far */
     uint64_t queued_tokens; /* of prompts that wait or are not computed yet */
     /* since mn_session_next was called, returned, or completed a step; UINT64_MAX: never called */
     uint64_t beat_ms;
     uint64_t n_drafted, n_accepted, n_verifying; /* as in mn_session_stats */
     uint64_t n_forced;                           /* likewise */
-    /* processor time of the thread that steps for constraints: of all steps, the most of one */
+    /* processor time for constraints, of the thread that steps: all steps; the longest step */
     uint64_t forms_ns, forms_most_ns;
 } mn_session_load;
 /* Any thread; does not wait for a step.
@@ -946,10 +946,10 @@ MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n
 /* ---- embeddings: one vector per text --------------------------------------------------------- */
 /* How the hidden states of a text, one per token, behind the last norm, become its vector. */
 #define MN_POOLING_DEFAULT                                                                         \
-    0u                     /* as the model's files say; else MEAN of an encoder, LAST of others */
+    0u                     /* as the model's files say; else MEAN for an encoder, LAST for others */
 #define MN_POOLING_MEAN 1u /* of all tokens, special ones included */
-#define MN_POOLING_CLS 2u  /* that of the first token */
-#define MN_POOLING_LAST 3u /* that of the last token */
+#define MN_POOLING_CLS 2u  /* of the first token */
+#define MN_POOLING_LAST 3u /* of the last token */
 #define MN_NORM_DEFAULT 0u /* as the model's files say; else L2 */
 #define MN_NORM_L2 1u      /* the vector is divided by its Euclidean length; of 0: stays 0 */
 #define MN_NORM_NONE 2u
@@ -967,11 +967,11 @@ typedef struct {
 } mn_embed_text;
 /* Embeds n_texts texts in as many steps as they need, several texts per step, and waits for them.
  * Needs MN_SESSION_EMBED; thread as mn_session_step. out: [n_texts, n_dim] f32, in the order of the
- * texts; cap: how many floats it has room for. A vector does not depend on the other texts, but for
- * rounding within the class. On an error out may be written in part.
+ * texts; cap: how many floats it has room for. A vector does not depend on other texts, except for
+ * rounding in the class. On an error out may be written in part.
  *
  * MN_BAD_INPUT names the text (mn_error.part: its index + 1) that is empty, has an id outside the
- * vocabulary, or is longer than n_ctx, or of an encoder than n_batch (both numbers); nothing is
+ * vocabulary, or is longer than n_ctx, or for an encoder than n_batch (both numbers); nothing is
  * computed then. Texts are never cut. MN_BAD_FILE: a hidden state has NaN or infinity. MN_CANCELLED
  * after mn_session_cancel. MN_UNSUPPORTED: the model's files ask for a pooling or for layers behind
  * it that Minerva does not have, and params name no pooling. MN_INVALID: a session without
@@ -980,8 +980,8 @@ typedef struct {
 MN_API mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n_texts,
                                   const mn_embed_params *params, float *out, uint64_t cap,
                                   mn_error *err);
-/* What MN_POOLING_DEFAULT and MN_NORM_DEFAULT are with this model; either may be NULL.
- * MN_UNSUPPORTED as above.
+/* The meaning of MN_POOLING_DEFAULT and MN_NORM_DEFAULT for this model. MN_UNSUPPORTED as for
+ * mn_session_embed.
  * NULL: pooling, norm: not asked for; m: MN_INVALID. */
 MN_API mn_status mn_model_embed_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm,
                                          mn_error *err);
@@ -991,19 +991,19 @@ typedef struct {
     uint32_t size, pad;
     double load_s; /* mn_session_create: weights imported, cache allocated */
     uint64_t n_prompt, n_drawn, n_steps;
-    /* time of steps with prompt rows; of steps without */
+    /* prompt_s: time of steps with prompt rows; decode_s: of steps without */
     double prompt_s, decode_s;
     /* time to build and enqueue steps; on a synchronous device it includes their computation */
     double host_s;
-    /* rows computed again after a device was lost; in none of the counts above */
+    /* rows that were computed again after a device was lost; no count above includes them */
     uint64_t n_restored;
-    /* time to choose another device, and of the steps with such rows */
+    /* time to choose another device, plus the time of steps with such rows */
     double restore_s;
-    /* drafts that were verified, those that held, steps that verified some; and the time to make
-     * drafts, which is in none of the times above */
+    /* drafts that were verified, drafts that held, steps that verified some; draft_s: time to make
+     * drafts, which no time above includes */
     uint64_t n_drafted, n_accepted, n_verifying;
     double draft_s;
-    uint64_t n_forced; /* ids that constraints left no choice about, without a step each */
+    uint64_t n_forced; /* ids that constraints left no choice about; they took no step each */
 } mn_session_stats;
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out);
@@ -1014,8 +1014,8 @@ typedef struct {
     const char *device; /* the name for --device */
     const char *op;     /* of the node that names the unit: "LINEAR" */
     char name[40];      /* by the plugin: "NORM+LINEAR+GLU" */
-    /* of the graph (mn_model_graph_json); n_nodes: how many it fuses; layer -1: before or after the
-     * layers */
+    /* node: index in the graph (mn_model_graph_json); n_nodes: nodes that the unit fuses; layer -1:
+     * before or after the layers */
     uint32_t node, n_nodes;
     int32_t layer;
     uint32_t pad;
@@ -1035,7 +1035,7 @@ typedef void (*mn_profile_fn)(void *arg, const mn_step_profile *step);
 /* From now on each new step runs unit by unit, and fn is called when it is complete; the results of
  * the step are the same. Steps do not run ahead, and a device may execute units one after another
  * that it overlaps otherwise: do not measure rates with it. MN_UNSUPPORTED names the device whose
- * plugin has no mn.profile/1; a step returns it, too, if such a device replaces a lost one.
+ * plugin has no mn.profile/1; so does a step, if such a device replaces a lost one.
  * NULL: fn: no more profiles; arg: passed on; s: MN_INVALID. */
 MN_API mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_error *err);
 

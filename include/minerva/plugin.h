@@ -24,8 +24,8 @@
  *     MN_INVALID, so that new ones can be added later.
  * R6  Memory is freed by the side that allocated it. No exception, longjmp or signal handler leaves
  *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL.
- *     What is passed as const, with all that it points to as const, is read-only memory: who writes
- *     there may end the process. It is valid during the call, unless documented otherwise.
+ *     Memory that is passed as const, and everything that it points to as const, is read-only: a
+ *     write there may end the process. It is valid during the call, unless documented otherwise.
  * R7  A plugin uses no symbol of the host: all functions that it may call are in mn_host.
  * R8  Threads: plugin, device and program functions are called from any thread; a queue, a context
  *     and a weight set from one thread at a time; a buffer and an event from any one thread at a
@@ -127,8 +127,8 @@ typedef struct mn_parsed mn_parsed;
 
 /* Work for mn_host.team: phases one after the other, each of independent chunks. Threads take
  * chunks from a counter; a phase ends when its chunks are complete, not when all threads have
- * arrived: a thread may join late or never. Writes of chunks of a phase are visible to all
- * chunks of later phases. */
+ * arrived: a thread may join late or never. Writes of chunks of a phase are visible to all chunks
+ * of later phases. */
 typedef struct {
     uint32_t size, n_phases;
     void *arg;
@@ -139,10 +139,10 @@ typedef struct {
 } mn_team;
 
 /* The functions of the host. Lives longer than the plugin. All may be called from any thread.
- * Minerva has all of them; if one is missing (R3), a plugin works without it, or its entry
- * refuses with a message. */
+ * Minerva has all of them. If a function is missing (R3), the plugin works without it, or its entry
+ * returns an error with a message. */
 typedef struct {
-    /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it accepts */
+    /* these 16 bytes never change, for any major; abi_min: the oldest plugin that is accepted */
     uint32_t size, abi, abi_min, pad;
     void *self;
     void (*log)(void *self, int32_t level, mn_str msg);
@@ -171,17 +171,17 @@ typedef struct {
 
 #define MN_PLUGIN_UNLOADABLE 1u /* may be dlclosed after shutdown */
 
-/* "mn.cache/1", a service of the host (mn_host.query): what a plugin can make again but would
- * rather not, such as compiled kernels, kept in files of the user's between processes. Any thread;
- * several processes may use one entry. self: mn_host.self. */
+/* "mn.cache/1", a service of the host (mn_host.query): data that a plugin can make again at some
+ * cost, such as compiled kernels, kept between processes in files of the user. Any thread; several
+ * processes may use one entry. self: mn_host.self. */
 typedef struct {
     uint32_t size, flags;
-    /* name: of the entry among the plugin's own; stamp: what it was made from (versions, digests,
-     * options). *data: all that was written last under this name, if the stamp is the same; the
-     * caller releases it by mn_host.release. MN_END: there is none, it has another stamp, or it is
-     * damaged: make it anew */
+    /* name: name of the entry, among the entries of this plugin; stamp: what it was made from
+     * (versions, digests, options). *data: the bytes that were last written under this name, if the
+     * stamp is equal; the caller releases them by mn_host.release. MN_END: there is no entry, its
+     * stamp differs, or it is damaged: make the data again */
     mn_status (*read)(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes);
-    /* Replaces the entry as a whole. An error costs time, not results. */
+    /* Replaces the whole entry. After an error the plugin goes on without the cache. */
     mn_status (*write)(void *self, mn_str name, mn_str stamp, const void *data, uint64_t bytes);
 } mn_cache;
 #define MN_CACHE_MAX (UINT64_C(64) << 20) /* bytes of an entry */
@@ -191,8 +191,8 @@ typedef struct {
     uint32_t size, abi; /* abi: the MN_ABI_VERSION it was compiled against */
     /* first argument of all functions below: each host of a process has its own self */
     void *self;
-    /* id: [a-z0-9_]+, the device name for users; build_id: another one for each build that
-     * computes otherwise or at another speed. Empty: the linker's (.note.gnu.build-id) */
+    /* id: [a-z0-9_]+, the device name for users; build_id: differs between builds that differ in
+     * results or speed. Empty: the build id of the linker (.note.gnu.build-id) is used */
     mn_str id, vendor, version, build_id;
     uint64_t flags;
     /* "mn.backend/1", "mn.loader/1", "com.vendor.thing/1"; NULL = no */
@@ -317,9 +317,9 @@ typedef struct {
  * behind a SHAPE value are not written.
  *
  * Combinations that the host uses (T n_tokens, O n_outputs, Q n_seqs): n_outputs is 0, or the
- * value of n_seqs, or that of n_tokens, each limited to its maximum. n_seqs is n_tokens in steps of
- * few rows, too, whoever has them; entries without rows are padding. The FACT seq_rows is 1 when
- * each sequence of the step has one row (then n_seqs = n_tokens), else its maximum. */
+ * value of n_seqs, or that of n_tokens, each limited to its maximum. In steps of few rows n_seqs is
+ * n_tokens, too; entries without rows are padding. The FACT seq_rows is 1 when each sequence of the
+ * step has one row (then n_seqs = n_tokens), else its maximum. */
 #define MN_SYMBOL_SHAPE 1u
 #define MN_SYMBOL_BOUND 2u
 #define MN_SYMBOL_FACT 3u
@@ -340,9 +340,9 @@ typedef struct {
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM]; /* dim[0] outermost; < 0: symbol ~dim */
     uint32_t n_dim, role;
-    /* the tensor, itself no view and of the same dtype, that this is a view of: offset and
-     * stride below, in elements, not negative; -1 = no view. Bound, or put as a weight, is the
-     * viewed tensor */
+    /* the tensor that this one is a view of, which is no view itself and has the same dtype; offset
+     * and stride below, in elements, not negative; -1 = no view. The host binds the viewed tensor,
+     * or puts it as a weight, not the view */
     int32_t alias_of, pad;
     int64_t offset, stride[MN_MAX_DIM];
     mn_str name;
@@ -352,8 +352,8 @@ typedef struct {
  * (LINEAR's weight and bias) is present n_out times; operands that are added to such an op later
  * follow the groups. Attributes by position: attrs[attr_off .. +n_attr), integers or doubles
  * (bits) by the op's table; a missing attribute is 0, and 0 is the behaviour before the
- * attribute existed. The verdict for a node with an unknown operand, or an unknown attribute
- * that is not 0, is no. */
+ * attribute existed. A node with an unknown operand, or with an unknown attribute that is not 0,
+ * gets the verdict no. */
 typedef struct {
     uint32_t op, contract, in_off, n_in, out_off, n_out, attr_off, n_attr;
     int32_t layer;
@@ -369,9 +369,9 @@ typedef struct {
     const uint64_t *attrs;
     uint64_t n_attrs;
     uint64_t digest[4]; /* of ops, shapes and attributes; not of weights */
-    /* The tensor of step facts, I32 [MN_STEP_WORDS], role INPUT; -1 = none. Bound to every
-     * context of the graph though no node reads it; a plugin may ignore it. Word MN_STEP_*;
-     * others are 0. */
+    /* The tensor of step facts, I32 [MN_STEP_WORDS], role INPUT; -1 = none. The host binds it to
+     * every context of the graph, although no node reads it; a plugin may ignore it. Words by
+     * MN_STEP_*; other words are 0. */
     int32_t step, pad;
 } mn_graph;
 #define MN_STEP_WORDS 16
@@ -486,18 +486,18 @@ enum { MN_MOE_COMBINE_OUT_Y = 0 };
  * continues it can be enqueued before the previous one has finished. The host resets it by a
  * write; EMBED and SAMPLE advance it. Rows of SLOTS and PARAMS are 4 * dim[1] bytes apart, a
  * multiple of 8 in PARAMS; they may be longer than these structs (the rest is not changed) or,
- * in PARAMS, shorter (missing fields are 0). A field that is added later and has an effect has
- * an attribute or a contract version of SAMPLE. */
+ * in PARAMS, shorter (missing fields are 0). If a field that has an effect is added later, SAMPLE
+ * gets an attribute or a contract version for it. */
 #define MN_SLOT_RUNNING 0
 #define MN_SLOT_STOPPED 1 /* the last id is a stop id */
 #define MN_SLOT_LENGTH 2  /* max_new ids were generated */
-#define MN_SLOT_FAILED 3  /* its logits had a NaN, or none was finite */
+#define MN_SLOT_FAILED 3  /* its logits had a NaN, or no finite value */
 typedef struct {
     int32_t last_id; /* the newest id: the input of EMBED for src = ~slot */
     int32_t pos;     /* number of stored tokens = the position of the next one */
     int32_t n_drawn;
     int32_t done; /* MN_SLOT_*; a done slot stores no KV and its id is -1 */
-    float mu; /* contract 4 of SAMPLE: mirostat's, in bits; the host begins with 2 * mirostat_tau */
+    float mu;     /* contract 4 of SAMPLE: mu of mirostat, in bits; at first 2 * mirostat_tau */
     int32_t pad;
 } mn_slot;
 
@@ -514,7 +514,7 @@ typedef struct {
 #define MN_SAMPLER_MIN_P 7u
 #define MN_SAMPLER_XTC 8u
 #define MN_SAMPLER_TEMPERATURE 9u
-/* The order where mn_slot_params.samplers is 0: that of the numbers. */
+/* The order if mn_slot_params.samplers is 0: by number. */
 #define MN_SAMPLERS_DEFAULT 0x987654321u
 
 #define MN_MAX_STOP 32
@@ -582,8 +582,8 @@ typedef struct {
     /* [n_symbols], each at most mn_symbol.max: the bounds of this program, and the values of
      * dims of BOUND symbols */
     const int64_t *symbol_max;
-    /* A sealed set whose weights have the names, types and dims of those that the segment reads;
-     * programs of several graphs may share one. A set that does not match is MN_UNSUPPORTED. */
+    /* A sealed set whose weights have the names, types and dims that the segment reads; programs of
+     * several graphs may share one set. A set that does not match is MN_UNSUPPORTED. */
     mn_weights *weights;
     mn_str cache; /* the output of an earlier program_save, or empty */
     /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16 */
@@ -592,16 +592,16 @@ typedef struct {
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
 
-/* in this class a row's results have the same bits with any other rows in the step */
+/* in this class the results of a row have the same bits, whatever other rows the step has */
 #define MN_ESTIMATE_DETERMINISTIC 1u
 typedef struct {
-    /* precision: the class that the device would use: the requested or a finer one; for AUTO its
-     * fastest for these weights */
+    /* precision: the class that the device would use: the requested class or a finer one; for AUTO
+     * the device's fastest class for these weights */
     uint32_t size, precision;
-    /* bytes, upper bounds; weights used in place count 0; scratch: of one context; host_pinned: the
-     * plugin's own; import_peak: held beyond weights while they are imported */
+    /* upper bounds in bytes. weights: those used in place count 0; scratch: of one context;
+     * host_pinned: memory of the plugin; import_peak: memory beyond weights during the import */
     uint64_t weights, scratch, host_pinned, import_peak;
-    double decode_us, prefill_us; /* one token of one sequence; 512 tokens. 0 = unknown */
+    double decode_us, prefill_us; /* one token of one sequence; 512 tokens; 0 = unknown */
     /* SHAPE symbols are rounded up to powers of two below row_grain, to its multiples from it
      * on; 0 = always powers of two, 1 = not rounded */
     uint32_t row_grain;
@@ -633,8 +633,8 @@ typedef struct {
 typedef struct {
     const void *ptr; /* inside the mapped file */
     uint64_t bytes;
-    /* dtype: of a DATA plane the tensor's own (MN_Q8_0), else that of its values; nibble order
-     * belongs to the dtype */
+    /* dtype: for a DATA plane the dtype of the tensor (MN_Q8_0), else the dtype of the plane's
+     * values; the dtype defines the order of nibbles */
     uint32_t kind, dtype;
     /* dim counts the values of the plane (a DATA plane: elements, in the dims of the tensor; a
      * SCALE plane: blocks); stride: bytes per step of each dim (of the last: per block), not
@@ -661,8 +661,8 @@ typedef struct {
     mn_buffer *buffer;
     uint64_t offset, bytes;
 } mn_binding;
-/* The number of sets of bindings of a context; captured graphs of one stay valid when another is
- * bound. */
+/* The number of sets of bindings of a context; captured graphs of one set stay valid when another
+ * set is bound. */
 #define MN_BINDING_SETS 2u
 
 #define MN_MEM_DEVICE 1u
@@ -671,7 +671,7 @@ typedef struct {
 #define MN_MEM_UNZEROED 0x100u /* flag: the contents may be anything */
 
 /* status = MN_OK or an error whose class states what to do. Outputs are unchanged after an error
- * unless documented otherwise. All functions are required unless marked optional; one that a
+ * unless documented otherwise. All functions are required unless marked optional; a function that a
  * device cannot support returns MN_UNSUPPORTED. Events: a NULL event is complete, everywhere. An
  * mn_event ** may be NULL (not needed) and may be set to NULL; wait, queue_wait and event_free
  * accept NULL. An event may be waited for again. */
@@ -722,15 +722,15 @@ typedef struct {
     mn_status (*queue_wait)(mn_queue *, mn_event *, mn_error *);
     void (*event_free)(mn_event *);
     /* optional; any thread; running work may finish, waiting work is dropped; later calls return
-     * MN_CANCELLED, events become complete */
+     * MN_CANCELLED, and all events become complete */
     mn_status (*abort)(mn_queue *);
     /* ---- weights: opened for a graph segment, so that the plugin may fuse, interleave and shard;
      * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED
      * until weights_free. ---- */
     mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
-    /* each tensor once (else MN_INVALID); one that the segment does not read: MN_OK. One thread
-     * at a time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next weight
-     * before the event of the last one */
+    /* each tensor once (else MN_INVALID); a tensor that the segment does not read returns MN_OK.
+     * One thread at a time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next
+     * weight before the event of the last one */
     mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
                              mn_error *);
     /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
@@ -751,8 +751,8 @@ typedef struct {
     /* optional; *bytes: capacity in, size out; dst NULL: size query */
     mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);
     mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
-    /* replaces all bindings of the set (below MN_BINDING_SETS), each tensor once and none a weight,
-     * else MN_INVALID; after an error none are bound. Other sets are unchanged */
+    /* replaces all bindings of the set (below MN_BINDING_SETS); each tensor once, and no weights,
+     * else MN_INVALID. After an error nothing is bound. Other sets are unchanged */
     mn_status (*context_bind)(mn_context *, uint32_t set, const mn_binding *, uint32_t n,
                               uint32_t stride, mn_error *);
     /* optional; the set is bound: makes everything that a first execute with these values needs */
@@ -767,8 +767,8 @@ typedef struct {
 /* ---- "mn.profile/1", optional beside a backend: the time of each unit of a step -------------- */
 /* One unit of a program: one node or several fused nodes. */
 typedef struct {
-    uint32_t node, n_nodes; /* the node that names it; how many it fuses; 0: one more part of a node
-                             * that an earlier unit has counted */
+    uint32_t node, n_nodes; /* the node that names the unit; the number of nodes that it fuses; 0:
+                             * one more part of a node that an earlier unit has counted */
     uint64_t time_ns;       /* from the end of the unit before to the end of this one */
     uint64_t bytes, flop;   /* computed: read and written; 2 per multiply-add. 0 = unknown */
     char name[40];          /* "NORM+LINEAR+GLU" */
@@ -787,33 +787,33 @@ typedef struct {
 #define MN_GROUP_ID_BYTES 128
 /* The group is an mn_device like others: the plugin shards weights and KV over its members and
  * owns the collectives; the host sees one device, one queue order and one set of buffers.
- * Results are those of one device, the same bits from run to run. Memory is one member's: alloc
- * takes its bytes on each (pinned: once), device_memory tells the least, estimate and page_bytes
- * the largest share. device_close closes it. A lost member loses the group. */
+ * Results are those of one device, the same bits from run to run. Sizes count one member: alloc
+ * takes its bytes on each (pinned: once), device_memory returns the least, estimate and page_bytes
+ * the largest share. device_close closes the group, which is lost with any member. */
 typedef struct {
     uint32_t size, flags;
     /* members: n >= 2 different indices of device_info, in the order of ranks. MN_UNSUPPORTED:
-     * these cannot form a group; the message states why */
+     * these devices cannot form a group; the message states why */
     mn_status (*open)(void *self, const uint32_t *members, uint32_t n, mn_device **, mn_error *);
-    /* the values of one member, by rank, at the time of the call; device_memory: the least of
-     * them */
+    /* the values of one member, by rank, at the time of the call; device_memory returns the least
+     * values */
     mn_status (*memory)(mn_device *, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
                         mn_error *);
-    /* weights, scratch, host_pinned and import_peak of one member; times are the group's */
+    /* weights, scratch, host_pinned and import_peak count one member, the times the whole group */
     mn_status (*member_estimate)(mn_device *, uint32_t rank, const mn_compile *, mn_estimate *,
                                  mn_error *);
     /* ---- optional, both or none: one member in each of several processes ---- */
-    /* id: MN_GROUP_ID_BYTES that no other group has had; rank 0 makes it, and the host brings it to
-     * the others */
+    /* id: MN_GROUP_ID_BYTES bytes that no other group has had; rank 0 makes the id, and the host
+     * sends it to the other ranks */
     mn_status (*make_id)(void *self, uint8_t *id, mn_error *);
     /* Device `index` of this process as member `rank` of n >= 2. Returns when all have joined;
-     * MN_TIMEOUT: after a minute not all have. The device is the group: graphs, sizes, layouts,
-     * estimates and results are those of `open`. Every process is told the same, in the same order,
-     * of all that changes contents (write, copy between device buffers, weights_*, kv_copy,
-     * context_*, execute); each puts whole weights, of which its member takes a share. read, map,
-     * wait, host-pinned memory and copies from or to it are a process's own. memory: of another
-     * rank MN_UNSUPPORTED. Only join, context_prepare and execute wait for other processes; where
-     * one of those has ended, the host ends this one, which may be inside a call. */
+     * MN_TIMEOUT: some have not after a minute. The device is the group: graphs, sizes, layouts,
+     * estimates and results are as with `open`. Hosts make the same calls in the same order if they
+     * change contents (write, copy between device buffers, weights_*, kv_copy, context_*, execute);
+     * each puts whole weights, and its member takes a share. read, map, wait, host-pinned memory
+     * and copies from or to it concern one process. memory of another rank: MN_UNSUPPORTED. Only
+     * join, context_prepare and execute wait for other processes; if one has ended, the host ends
+     * this process, which may be inside a call. */
     mn_status (*join)(void *self, uint32_t index, uint32_t rank, uint32_t n, const uint8_t *id,
                       mn_device **, mn_error *);
 } mn_group;
@@ -837,7 +837,7 @@ typedef struct {
 /* Which files belong to a format: the host collects them before it calls guess. text is a base name
  * of at most 255 bytes in which each '*' stands for any characters, as few as fit, and each '#' for
  * a number, all of its digits; case counts. At most 2 of each; a '#' is not followed by a digit or
- * another '#'; something other than '*', '#' and '.' must be there.
+ * another '#'; at least one character is none of '*', '#' and '.'.
  *
  * If the user names a file, the host matches SHARD, then MODEL, then the others:
  *   a SHARD    is collected with the other shards and companions; a missing shard is an error
@@ -852,7 +852,7 @@ typedef struct {
  * from 0, if there is a shard 0), and the number of shards. Files with the same text in place of
  * '*' and the last '#' belong together. */
 #define MN_PATTERN_SHARD 2u
-#define MN_PATTERN_FOLDER 3u    /* "config.json": a folder that has it is a model of this format */
+#define MN_PATTERN_FOLDER 3u /* "config.json": a folder with this file is a model of the format */
 #define MN_PATTERN_COMPANION 4u /* "*.index": mapped, too, if the folder has it */
 /* flag of MODEL and SHARD: tokeniser, chat template and defaults are inside, so that none of the
  * host's companion files belongs to the named file */
@@ -863,7 +863,7 @@ typedef struct {
     uint32_t flags, pad; /* MN_PATTERN_WHOLE */
 } mn_file_pattern;
 
-/* confidence: 0 (another format) to 100; the loader with the highest opens; format: "gguf" */
+/* confidence: 0 (another format) to 100; the highest loader opens; format: "gguf" */
 typedef struct {
     uint32_t size, confidence;
     char format[32], why[88];
@@ -886,8 +886,8 @@ typedef struct {
 
 typedef struct {
     uint32_t size, n_parts, n_planes, plane_stride;
-    /* the canonical name (GGUF's) and the name in the file; without a canonical name both are
-     * the name in the file */
+    /* the canonical name (GGUF's) and the name in the file; a tensor without a canonical name has
+     * the name in the file twice */
     mn_str name, native;
     mn_dtype dtype;
     /* dim[0] outermost (GGUF's order reversed): a matrix is [rows, columns] */
@@ -908,7 +908,7 @@ typedef struct {
     mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);
     mn_status (*open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **,
                       mn_error *);
-    /* native: the key in the file, or the same; MN_END past the last. The host passes all three
+    /* native: the key in the file, or key again; MN_END past the last. The host passes all three
      * pointers */
     mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
     mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *); /* MN_END past the last */

@@ -1,7 +1,7 @@
-/* common.h -- what the loader plugins share: errors, memory from the host, and the parsed model
- * that they hand out. A static library with hidden symbols, linked into each plugin; it needs
- * ground and plugin.h. mnl_ names are what runtime/base has for the host: plugins do not link that.
- * Threads: an mn_parsed is built by one thread; once open has returned it is read-only. */
+/* common.h -- shared by the loader plugins: errors, memory from the host, and the parsed model that
+ * they return. A static library with hidden symbols, linked into each plugin; it needs ground and
+ * plugin.h. mnl_ functions repeat functions of runtime/base, which plugins do not link. Threads: an
+ * mn_parsed is built by one thread; once open has returned it is read-only. */
 #ifndef MN_LOADERS_COMMON_H
 #define MN_LOADERS_COMMON_H
 #include "dtype.h"
@@ -45,8 +45,8 @@ typedef struct {
     int64_t dim[MN_MAX_DIM];
     uint32_t n_dim;
     mn_plane plane; /* the bytes as stored */
-    /* why its values cannot be read (": dimension 0 ..."); NULL: they can. Then it is described as
-     * bytes, and settled with mn_parsed_settle_unreadable. */
+    /* why its values cannot be read (": dimension 0 ..."); NULL: they can be read. An unreadable
+     * tensor is described as bytes, and settled by mn_parsed_settle_unreadable. */
     const char *problem;
     /* A tensor made of other ones' bytes: [n_parts][n_planes], in the model's memory. NULL = the
      * one plane above. */
@@ -100,17 +100,17 @@ mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, 
 mn_status mn_parsed_join(mn_parsed *p, mn_error *err);
 
 /* ---- unused.c -------------------------------------------------------------------------------- */
-/* The name without the prefix that text models inside of others, or with heads, have in front. */
+/* The name without the prefix of a text model that is part of another model or has heads. */
 mn_str mnl_inner_name(mn_str native);
-/* Takes out the tensors that no text model misses, by a list of native names, and logs how many for
- * which reason. encoder: heads on top of its hidden states, too. */
+/* Removes the tensors that no text model needs, by a list of native names, and logs their number by
+ * reason. encoder: also removes heads on top of its hidden states. */
 void mn_parsed_drop_unused(mn_parsed *p, bool encoder);
 bool mn_tensor_is_empty(const mn_parsed_tensor *t); /* a dimension is 0 */
 /* As mn_tensor_place for a tensor with a problem, at its offset: so many bytes, which lie in the
  * file; 0 = it is empty. */
 void mn_tensor_place_bytes(mn_parsed_tensor *t, uint64_t bytes);
-/* Names are canonical. A tensor with a problem that some architecture reads is an error; of the
- * others those that are empty are taken out. */
+/* Names are canonical. A tensor with a problem is an error if some architecture reads it; other
+ * tensors are removed if they are empty. */
 mn_status mn_parsed_settle_unreadable(mn_parsed *p, mn_error *err);
 
 /* ---- parsed.c -------------------------------------------------------------------------------- */

@@ -355,7 +355,7 @@ static bool is_mnt(const mn_file *f) {
     return begins((mn_str){f->map, f->bytes}, MAGIC);
 }
 
-/* The folder's other files come along: side-cars such as tokenizer.json, which the host reads
+/* The folder's other files come along: companion files such as tokenizer.json, which the host reads
  * itself. Reads headers only. */
 static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
                        mn_guess *out) {

@@ -1,11 +1,11 @@
-/* common.h -- what every backend of ours would otherwise write again: errors, the host's graph read
- * by strides, symbol values, sizes, one arena for tensors by their lifetimes, the geometry of KV
- * pages, and the checks of bindings. C11 that also compiles as C++ (nvcc); needs plugin.h and libc
- * alone. units.h beside it turns nodes into fused units.
+/* common.h -- shared by all backends of this tree: errors, the host's graph read by strides, symbol
+ * values, sizes, one arena for tensors by their lifetimes, the geometry of KV pages, and the checks
+ * of bindings. C11 that also compiles as C++ (nvcc); needs plugin.h and libc alone. units.h beside
+ * it turns nodes into fused units.
  *
  * Unless a line says otherwise: pure functions, any thread; they keep no pointer and own nothing;
- * `err` may be NULL; on an error outputs are undefined. A graph is believed after mnp_read_compile
- * has accepted it: only then are indices of operands and attributes in range.
+ * `err` may be NULL; on an error outputs are undefined. Indices of operands and attributes of a
+ * graph are in range only after mnp_read_compile has accepted it.
  *
  * T rows of a step, H heads, D elements of a head. Node and tensor numbers are indices in the
  * graph; -1 = absent. */
@@ -30,8 +30,8 @@ mn_status mnp_fail(mn_error *err, mn_status status, uint32_t node, const char *f
 /* MN_OUT_OF_MEMORY: "out of memory: 64 bytes for a program". */
 mn_status mnp_fail_memory(mn_error *err, uint64_t bytes, const char *what);
 
-/* What minerva_plugin_entry checks before anything else: that the ABI of the host fits and that it
- * has alloc and release. id: the plugin's. MN_UNSUPPORTED or MN_INVALID. */
+/* The first check of minerva_plugin_entry: the ABI of the host fits, and the host has alloc and
+ * release. id: the plugin's. MN_UNSUPPORTED or MN_INVALID. */
 mn_status mnp_check_host(const mn_host *h, const char *id, mn_error *err);
 static inline mn_str mnp_str(const char *z) {
     mn_str s;
@@ -46,9 +46,9 @@ void *mnp_new(const mn_host *h, uint64_t bytes);
 void mnp_delete(const mn_host *h, void *p);
 
 /* ---- structs that grow ----------------------------------------------------------------------- */
-/* Bytes of a T up to and with field f: what the other side must at least own. */
+/* Bytes of a T up to and with field f: the least size of the other side's struct. */
 #define MNP_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
-/* Reads a struct of the other side, which has from_bytes of it; fields that it lacks are 0. */
+/* Reads a struct of the other side, which is from_bytes long; fields beyond that are 0. */
 void mnp_read(void *to, uint64_t to_bytes, const void *from, uint64_t from_bytes);
 /* Fills an output that begins with `uint32_t size`, its capacity, and sets size. */
 void mnp_fill(void *out, const void *from, uint32_t from_bytes);
@@ -103,7 +103,7 @@ static inline double mnp_attr_f64(const mn_graph *g, const mn_node *n, uint32_t 
 /* The name of an operation, of a profile's unit: "RMS_NORM"; "?": it is none of MN_OPS. */
 const char *mnp_op_name(uint32_t op);
 
-/* What a view is a view of; the tensor itself if it is none. */
+/* The tensor behind a view; the tensor itself if it is no view. */
 uint32_t mnp_root(const mn_graph *g, uint32_t tensor);
 /* OPTIONAL outputs of docs/ops.md: not bound = not computed, no memory is needed. */
 bool mnp_out_may_be_absent(uint32_t op, uint32_t i);
@@ -140,8 +140,8 @@ const mn_plane *mnp_plane(const mn_weight_src *s, uint32_t part, uint32_t plane)
 bool mnp_plane_reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, uint64_t size,
                        uint64_t *last);
 /* A source that weights_put was given, read by its size: a weight of the graph, of its type, whose
- * parts have DATA planes of its dims and together its rows. Planes beside DATA are the caller's to
- * check. MN_UNSUPPORTED: more than max_dim dimensions, or DATA does not come first. */
+ * parts have DATA planes of its dims and together its rows. The caller checks planes beside DATA.
+ * MN_UNSUPPORTED: more than max_dim dimensions, or DATA does not come first. */
 mn_status mnp_check_source(const mn_graph *g, const mn_weight_src *s, uint32_t max_dim,
                            mn_error *err);
 
@@ -180,7 +180,7 @@ mn_status mnp_supports(const mn_host *h, const mn_graph *g, const int64_t *symbo
                        mnp_verdict_fn fn, void *user, mn_verdict *verdicts, uint32_t stride,
                        mn_error *err);
 
-/* ---- the arena: where tensors made inside a segment lie while nobody binds them -------------- */
+/* ---- the arena: memory of the tensors of a segment that the host does not bind -------------- */
 #define MNP_NOWHERE UINT64_MAX
 typedef struct {
     uint64_t place, bytes; /* in the arena; MNP_NOWHERE = has none */
@@ -199,7 +199,7 @@ mn_status mnp_arena_place(const mn_host *h, const mn_graph *g, const int64_t *sy
                           uint64_t align, mnp_allocation *a, uint64_t *bytes, mn_error *err);
 
 /* ---- KV pages -------------------------------------------------------------------------------- */
-/* What a backend lays down for its pages. */
+/* Properties of a backend's pages. */
 typedef struct {
     uint32_t page_tokens;
     uint32_t head_align;   /* a head's row is padded to a multiple of so many elements; 1 = dense */
@@ -221,7 +221,7 @@ typedef struct {
     uint64_t page_bytes;
     uint64_t layer_bytes;
     uint64_t v_offset;
-    int64_t layer; /* rank of a node's layer among those of its group in the segment */
+    int64_t layer; /* index of the node's layer among the layers of its group in the segment */
 } mnp_kv;
 
 /* The types of cached keys and values. */
@@ -229,7 +229,7 @@ typedef struct {
     uint32_t k;
     uint32_t v;
 } mnp_kv_types;
-/* What is asked for, else f32 in class exact and f16 in the others. */
+/* The requested types, else f32 in class exact and f16 in the other classes. */
 mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision);
 /* Of a type of the cache: elements and bytes of a block. */
 static inline int64_t mnp_kv_block(uint32_t dtype) {

@@ -1,4 +1,4 @@
-/* samplers.h -- rules of SAMPLE that every backend keeps to the bit: the random words of a draw,
+/* samplers.h -- rules of SAMPLE that every backend follows bit for bit: the random words of a draw,
  * and which samplers of the history are on. Inline, for the host and for CUDA's kernels alike. Pure
  * functions, any thread. Formulas: docs/ops.md, SAMPLE. */
 #ifndef MNP_SAMPLERS_H
@@ -28,8 +28,8 @@ MNP_INLINE void mnp_philox(uint32_t k0, uint32_t k1, uint32_t c[4]) {
     }
 }
 
-/* The samplers that change logits by what the history holds: whether these parameters ask for
- * them. */
+/* Whether these parameters ask for samplers that change logits by the
+ * history. */
 MNP_INLINE bool mnp_has_penalties(const mn_slot_params *p) {
     const bool repeats = p->repeat_penalty != 0 && p->repeat_penalty != 1;
     const bool counts = p->frequency_penalty != 0 || p->presence_penalty != 0;

@@ -12,15 +12,15 @@
  *
  * Columns are cut at borders of the weight's blocks, rows of F8_E4M3_128 at multiples of 128;
  * shares may be uneven. Where no border fits, the divided tensor is gathered, and the weight
- * behind it is cut by rows. What cannot be divided over n members (fewer heads, fewer rows) is
- * whole on each.
+ * behind it is cut by rows. A tensor that cannot be divided over n members (too few heads or rows)
+ * is whole on each member.
  *
- * Each member executes an ordinary graph, its own: the nodes are those of the host's graph, by
- * number and order, and so are the tensors, but pieces have smaller dims, and tensors that only
- * members have follow behind. Between nodes stand the exchanges. Weights are named as in the
- * host's graph; a second piece of the same weight has a name of its own.
+ * Each member executes an ordinary graph of its own. It has the nodes and tensors of the host's
+ * graph, with the same numbers and order, but pieces have smaller dims, and additional tensors of
+ * members follow behind. Between nodes stand the exchanges. Weights are named as in the host's
+ * graph; a second piece of the same weight has a name of its own.
  *
- * Threads and errors as in common.h, but that a plan owns memory of the host; a finished plan is
+ * Threads and errors as in common.h, except that a plan owns memory of the host; a finished plan is
  * constant. The host's graph outlives it. */
 #ifndef MNP_SHARD_H
 #define MNP_SHARD_H
@@ -37,8 +37,8 @@ typedef struct {
     int64_t hi;
 } mnp_share;
 
-/* What a member does with the others before node `at` (n: behind the last node). SUM: `from` ==
- * `to` becomes the sum over members, added in the order of ranks, on every member. GATHER: the
+/* An exchange of the members before node `at` (n: behind the last node). SUM: `from` == `to`
+ * becomes the sum over members, added in the order of ranks, on every member. GATHER: the
  * members' pieces `from`, side by side along dim, become `to` on every member. TAKE: a member's
  * share of `to` is copied out of its own `from`; it needs no other member. All are f32 and
  * dense. */
@@ -61,8 +61,8 @@ typedef struct {
 
 typedef struct mnp_shard mnp_shard;
 
-/* The plan of a segment for 2 to MNP_MAX_MEMBERS members. Reads of c what kv_layout reads: no
- * weights, no cache. MN_INVALID: n; MN_UNSUPPORTED: a view in the segment; MN_OUT_OF_MEMORY. */
+/* The plan of a segment for 2 to MNP_MAX_MEMBERS members. Reads the same fields of c as kv_layout:
+ * no weights, no cache. MN_INVALID: n; MN_UNSUPPORTED: a view in the segment; MN_OUT_OF_MEMORY. */
 mn_status mnp_shard_plan(const mn_host *h, const mn_compile *c, uint32_t n, mnp_shard **out,
                          mn_error *err);
 void mnp_shard_free(mnp_shard *s); /* NULL is legal */
@@ -73,16 +73,16 @@ const mn_graph *mnp_shard_graph(const mnp_shard *s, uint32_t rank);
 /* By ascending `at`. */
 const mnp_exchange *mnp_shard_exchanges(const mnp_shard *s, uint32_t *n);
 mnp_piece mnp_shard_piece(const mnp_shard *s, uint32_t tensor);
-/* What of the dimension a member has; of a whole tensor {0, 0}. */
+/* The range of the divided dimension that a member has; {0, 0} for a whole tensor. */
 mnp_share mnp_shard_share(const mnp_shard *s, uint32_t tensor, uint32_t rank);
 /* Bytes of the weights that a member holds, each piece once. */
 uint64_t mnp_shard_weight_bytes(const mnp_shard *s, uint32_t rank);
 
 /* ---- for members that fuse nodes to units (units.h) ------------------------------------------ */
-/* Behind mnp_count_uses of a member's graph: what members exchange is in nobody's private use. */
+/* To be called after mnp_count_uses of a member's graph: marks exchanged tensors as not private. */
 void mnp_shard_uses(const mnp_shard *s, mnp_use *uses);
 /* before: for each exchange the unit in front of which it takes place, in the order of exchanges,
- * which is that of all members; n_units: behind the last. unit_of: [n_nodes], the unit that runs
+ * which all members share; n_units: behind the last unit. unit_of: [n_nodes], the unit that runs
  * each node of the segment. MN_UNSUPPORTED: the units leave no place for one. */
 mn_status mnp_shard_stops(const mnp_shard *s, uint32_t rank, const uint32_t *unit_of,
                           uint32_t n_units, uint32_t *before, mn_error *err);

@@ -4,7 +4,7 @@
  * type. C11 that also compiles as C++ (nvcc); needs common.h and dtype.h.
  *
  * Pure functions, any thread. A cursor points into the host's source, which outlives it. A source
- * is believed after mnp_check_source and mnp_check_extra_plane have accepted it. */
+ * is valid only after mnp_check_source and mnp_check_extra_plane have accepted it. */
 #ifndef MNP_SOURCE_ROWS_H
 #define MNP_SOURCE_ROWS_H
 #include "common.h"

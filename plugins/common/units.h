@@ -1,7 +1,7 @@
 /* units.h -- lowering: the nodes of a segment as units, each of which a backend executes at once.
  * A unit is one anchor node and the parts that a pattern of the backend lets it absorb. Parts are
- * found by who makes and who reads a tensor, never by where a node stands, so that independent
- * nodes between them change nothing. A unit runs in the place of its last node.
+ * found by the maker and the readers of a tensor, never by the position of a node, so that
+ * independent nodes between them change nothing. A unit runs in the place of its last node.
  *
  * Threads and errors as in common.h. Arrays are the caller's; patterns are constant and outlive the
  * units. */
@@ -12,10 +12,10 @@
 extern "C" {
 #endif
 
-/* ---- who makes and who reads a tensor -------------------------------------------------------- */
+/* ---- maker and readers of a tensor ----------------------------------------------------------- */
 typedef struct {
     int32_t maker, reader; /* in the segment: the node that writes it; the last that reads it; -1 */
-    uint32_t reads;        /* operands of the segment that are it; reading a view of it counts 2 */
+    uint32_t reads;        /* operands of the segment that are it; a read of its view counts 2 */
     bool crosses;          /* it, or a view of it, is read outside of the segment */
 } mnp_use;
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
     uint32_t operand;
     uint32_t flags;
     int32_t of;    /* MNP_ANCHOR, or an earlier part */
-    uint32_t with; /* bits of parts without which this one is given up */
+    uint32_t with; /* bits of the parts that this one needs */
     /* optional: why the node does not fit the unit so far; NULL = it fits */
     const char *(*refuse)(const mnp_lowering *l, const mnp_unit *u, uint32_t node);
 } mnp_part;
@@ -69,10 +69,10 @@ struct mnp_unit {
     int32_t part[MNP_MAX_PARTS]; /* nodes by the pattern's parts; -1 = not absorbed */
 };
 
-/* Turns the segment into units, in the order in which they run: units [hi - lo]. Every node but
- * those that a unit absorbed is in exactly one. A node that two units could absorb goes to the
- * later anchor. log: the host that is told, at level debug, which part was not fused and why; NULL
- * = nobody. MN_OUT_OF_MEMORY. */
+/* Turns the segment into units, in the order in which they run: units [hi - lo]. Every node that
+ * was not absorbed is in exactly one unit. A node that two units could absorb goes to the later
+ * anchor. log: the host that logs, at level debug, which part was not fused and why; NULL = no log.
+ * MN_OUT_OF_MEMORY. */
 mn_status mnp_lower(const mn_host *h, const mnp_lowering *l, const mnp_pattern *const *patterns,
                     uint32_t n_patterns, const mn_host *log, mnp_unit *units, uint32_t *n_units,
                     mn_error *err);
@@ -94,7 +94,7 @@ extern const mnp_pattern mnp_pattern_moe_linear;
 enum { MNP_COMBINE_ADD };
 extern const mnp_pattern mnp_pattern_combine;
 
-/* What a unit of these patterns took in, by what it is: nodes; -1 = none. */
+/* The nodes that a unit of these patterns absorbed, by their kind; -1 = none. */
 typedef struct {
     int32_t norm, gather, add, glu, rope_q, rope_k;
 } mnp_taken;

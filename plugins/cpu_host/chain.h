@@ -32,10 +32,10 @@ typedef struct {
     float max;        /* the logit at lo */
     bool rewritten;   /* l was changed by samplers behind those of mnc_chain_begin */
 } mnc_chain;
-/* Whether a sampler of mn_slot_params changes logits by what the history holds. */
+/* Whether a sampler of mn_slot_params changes logits by the history. */
 bool mnc_chain_reads_history(const mn_slot_params *p);
 /* l: the logits with their biases; ids, count: room for n_vocab. Runs the penalties and dry that
- * come first; greedy: those of the whole list. */
+ * come first; greedy: runs the penalties and dry of the whole list. */
 mnc_chain mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *count, bool greedy);
 /* Runs the rest and draws: the id, or MN_ID_NONE (no finite logit). *mu: mirostat's, moved. */
 int32_t mnc_chain_draw(mnc_chain *c, float *mu);

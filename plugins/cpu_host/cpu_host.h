@@ -1,7 +1,7 @@
-/* cpu_host.h -- everything of mn_backend that two CPU plugins would otherwise write twice: host
- * memory as device memory, synchronous queues, weight sets, KV pages, programs whose steps run
- * inside one call of the host's thread pool. A plugin supplies facts, verdicts and one function per
- * op (mnc_ops). Uses plugin.h and plugins/common alone. Prefix mnc_ = CPU host. */
+/* cpu_host.h -- the parts of mn_backend that both CPU plugins share: host memory as device memory,
+ * synchronous queues, weight sets, KV pages, programs whose steps run inside one call of the host's
+ * thread pool. A plugin supplies facts, verdicts and one function per op (mnc_ops). Uses plugin.h
+ * and plugins/common alone. Prefix mnc_ = CPU host. */
 #ifndef MNC_CPU_HOST_H
 #define MNC_CPU_HOST_H
 #include "common.h"
@@ -93,14 +93,14 @@ typedef struct {
     uint32_t i;
     uint32_t n;
     uint32_t n_threads; /* that may be at work */
-    /* Above 1: of the rows of each weight, which lie on so many memory nodes, those of node k are
-     * the work of parts [k * n / n_nodes, (k + 1) * n / n_nodes). */
+    /* Above 1: the rows of each weight lie on so many memory nodes; the parts [k * n / n_nodes, (k
+     * + 1) * n / n_nodes) compute the rows of node k. */
     uint32_t n_nodes;
     void *scratch;   /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
     uint32_t thread; /* that runs the part, below n_threads */
     bool again;      /* this thread has run a part of this phase before */
-    /* Of a stage in a phase with others: the part is the rows [row_lo, row_hi), of each the units
-     * [unit_lo, unit_hi) of n_units equal ones, whatever i and n are. */
+    /* In a phase of several stages: the part is the units [unit_lo, unit_hi), of n_units equal
+     * ones, of each of the rows [row_lo, row_hi); i and n do not matter then. */
     bool in_cells;
     int64_t row_lo;
     int64_t row_hi;
@@ -110,7 +110,7 @@ typedef struct {
 } mnc_worker;
 /* this part's share, in multiples of grain */
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
-/* The same for MNC_GUIDED * n_threads parts that are taken in order: the first are large, so that
+/* As above, for MNC_GUIDED * n_threads parts that are taken in order: the first are large, so that
  * there are few, the last small, so that all threads end at about the same time. With several
  * nodes, the same on each. */
 #define MNC_GUIDED 4u
@@ -133,7 +133,7 @@ mnc_spans mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cols, int64
 /* Of all rows; of the n things of a row, a multiple of n_units. */
 void mnc_range_rows(const mnc_worker *w, int64_t rows, int64_t *lo, int64_t *hi);
 void mnc_range_units(const mnc_worker *w, int64_t n, int64_t *lo, int64_t *hi);
-/* The weight of an operand that the node may lack; NULL: it does. */
+/* The weight of an optional operand; NULL: the node lacks it. */
 static inline const mnc_weight *mnc_optional(const mnc_call *c, uint32_t in) {
     return in < c->node->n_in ? c->in[in].weight : NULL;
 }

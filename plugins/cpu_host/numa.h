@@ -37,23 +37,23 @@ typedef struct {
     int8_t node_of_cpu[MNC_NUMA_CPUS]; /* -1: not in the affinity mask, or without memory */
     atomic_bool refused;               /* the kernel refuses to place pages: no further try */
     _Atomic uint64_t placed;           /* bytes of weights that lie where they should */
-    _Atomic uint64_t left;             /* and that do not */
+    _Atomic uint64_t left;             /* bytes of weights that do not */
 } mnc_numa;
 
-/* Reads the option "numa" and, below root ("" but in tests), what Linux says about nodes. *out
- * NULL: off, or there is one node, which a message says. MN_BAD_INPUT: no such mode. */
+/* Reads the option "numa" and, below root ("" but in tests), Linux's description of nodes. *out
+ * NULL: off, or there is one node (with a message). MN_BAD_INPUT: no such mode. */
 mn_status mnc_numa_open(const mn_host *host, const char *id, const char *root, mnc_numa **out,
                         mn_error *err);
 void mnc_numa_free(mnc_numa *n);
 /* Zeroed pages of the system's, interleaved as they are first used; munmap by the caller. NULL: out
  * of memory. */
 void *mnc_numa_pages(mnc_numa *n, uint64_t bytes);
-/* Puts pages of a weight where they belong, those of a mapped file too: they are read first. The
- * bytes are [before, before + bytes) of `total` that follow the rows of the weight, of which each
- * node gets an equal share; total 0: they are interleaved. What the kernel refuses stays where it
- * is. Any thread. */
+/* Moves the pages of a weight to their node; pages of a mapped file are read first and moved, too.
+ * The bytes are [before, before + bytes) of `total` in the order of the weight's rows, of which
+ * each node gets an equal share; total 0: the pages are interleaved. Pages that the kernel refuses
+ * to move stay. Any thread. */
 void mnc_numa_place(mnc_numa *n, const void *at, uint64_t bytes, uint64_t before, uint64_t total);
-/* Logs what became of the weights so far. */
+/* Logs how many bytes of weights were placed so far. */
 void mnc_numa_report(const mnc_numa *n);
 /* The node where thread i of n_threads of the host's pool runs now; the first call of a thread
  * other than 0, which is the caller's own, keeps it to the processors of one node. */

@@ -14,6 +14,6 @@ typedef struct {
 } mn_arithmetic;
 
 mn_arithmetic mn_arithmetic_now(void);
-/* Sets back what can be; what has changed, as a clause; NULL = nothing. */
+/* Restores what can be restored; returns the change as a clause; NULL = nothing has changed. */
 const char *mn_arithmetic_restore(const mn_arithmetic *was);
 #endif

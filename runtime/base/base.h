@@ -1,4 +1,4 @@
-/* base.h -- what every part of the runtime stands on: errors, files, log, numbers, threads, and,
+/* base.h -- what every part of the runtime uses: errors, files, log, numbers, threads, and,
  * from ground, memory, strings and texts. Knows nothing of models or plugins beyond plugin.h's
  * status and dtype vocabulary. All functions: any thread. */
 #ifndef MN_BASE_H
@@ -17,8 +17,8 @@
 
 /* ---- error.c --------------------------------------------------------------------------------- */
 /* Fills err (may be NULL; sized by err->size, 0 counts as the whole struct) and returns status.
- * Long messages are cut at a character boundary; what a file's or a plugin's words may hold for a
- * terminal is made harmless (mn_plain). */
+ * Long messages are cut at a character boundary; control characters from files and plugins are
+ * replaced (mn_plain). */
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...)
     MN_PRINTF(4, 5);
@@ -39,13 +39,13 @@ void mn_fail_plain(mn_error *err);
 #define MN_STR_ARG(s) (int)((s).len > 300 ? 300 : (s).len), (s).ptr ? (s).ptr : ""
 
 /* ---- plain.c --------------------------------------------------------------------------------- */
-/* Text of strangers, such as a plugin's names and messages, as it may go to a terminal or a log:
- * tabs and line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters
- * that turn the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and of
- * what is no UTF-8 become "\\xNN". Cut at a character where dst is too small; dst may not overlap
+/* Makes text of others, such as a plugin's names and messages, safe for a terminal or a log: tabs
+ * and line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters that
+ * turn the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and bytes
+ * that are no UTF-8 become "\\xNN". Cut at a character where dst is too small; dst may not overlap
  * s. Returns the length without the NUL. cap >= 1 */
 size_t mn_plain(char *dst, size_t cap, mn_str s);
-/* The same for a char array of fixed size, in place; its NUL may be missing. */
+/* As mn_plain, for a char array of fixed size, in place; its NUL may be missing. */
 void mn_plain_array(char *text, size_t cap);
 
 /* ---- number.c -------------------------------------------------------------------------------- */
@@ -62,17 +62,17 @@ mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error, and so is a
  * pipe. A device may be read (/dev/null: an empty file). */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
-/* The companion files that the runtime itself reads, of whatever format the model is: the one list
- * of them. They are mapped beside what the patterns of loaders name. */
+/* The list of the companion files that the runtime itself reads, for models of every format. They
+ * are mapped beside the files that the patterns of loaders name. */
 bool mn_is_companion(const char *name);
 /* The one of n mapped files with this base name; NULL = none. */
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
-/* What a tokeniser's file may have at most: the limit that SafeTensors sets for its JSON. */
+/* The maximum size of a tokeniser's file: the limit that SafeTensors sets for its JSON. */
 #define MN_TOKENIZER_MAX 100000000u
 /* And all other companion files; where they are JSON, a tree of it takes up to forty times that. */
 #define MN_COMPANION_MAX (16u << 20)
-/* Every text of a model comes through here: checks its size and takes a byte order mark off its
- * front. MN_BAD_FILE names it and both sizes. */
+/* Every text of a model passes here: checks its size and removes a byte order mark. MN_BAD_FILE
+ * names the file and both sizes. */
 mn_status mn_companion_text(mn_str *text, uint32_t max, const char *name, mn_error *err);
 /* The same of the mapped file with this base name, which mn_is_companion knows (else MN_INVALID);
  * out->ptr NULL = there is none. */
@@ -85,15 +85,15 @@ char *mn_path_join(const char *a, const char *b); /* mn_free; NULL = out of memo
  * when the prefix was moved. No allocation. */
 bool mn_path_of_object(const void *address, char out[PATH_MAX]);
 
-/* ---- map.c: files in memory that stay what they were ----------------------------------------- */
+/* ---- map.c: files in memory, and whether they have changed ----------------------------------- */
 typedef struct {
     const uint8_t *ptr; /* never NULL, also for an empty file */
     uint64_t bytes;
     struct mn_watch *watch; /* NULL: read, so that nothing that happens to the file matters */
-    struct mn_sealed_range *range; /* who writes there is known by it (sealed.h) */
+    struct mn_sealed_range *range; /* finds the plugin that writes there (sealed.h) */
 } mn_map;
-#define MN_MAP_READ 1u  /* read into memory of its own */
-#define MN_MAP_GUARD 2u /* a fault inside the map is caught, and mn_map_changed tells */
+#define MN_MAP_READ 1u  /* read into memory of the process */
+#define MN_MAP_GUARD 2u /* a fault inside the map is caught, and mn_map_changed reports it */
 /* Regular files alone; the memory is read-only. A file that changes while it is read is an
  * error. */
 mn_status mn_map_file(const char *path, uint32_t flags, mn_map *out, mn_error *err);
@@ -102,8 +102,8 @@ void mn_unmap(mn_map *map);
  * processes. */
 void mn_map_fork(bool before);
 /* MN_OK, or MN_IO_ERROR that names the file: a guarded fault, or (look) a size or time of last
- * modification that is not what it was. Once changed, always changed. A file that another one took
- * the place of is still there as it was. Any thread. */
+ * modification that is not what it was. Once changed, always changed. A file that was replaced by
+ * another one stays mapped unchanged. Any thread. */
 mn_status mn_map_changed(const mn_map *map, bool look, mn_error *err);
 
 /* ---- pattern.c: the file names of a loader's format ------------------------------------------ */
@@ -116,12 +116,12 @@ typedef struct {
     mn_name_pattern *at;
     uint32_t n;
 } mn_patterns;
-/* What a name has in place of '*' and '#'. */
+/* The parts of a name that stand for '*' and '#'. */
 typedef struct {
     mn_str star[2], number[2];
 } mn_name_hit;
-/* Copies what the loader states. MN_BAD_INPUT: one is not valid, none names a model, or there is no
- * end to them; the message, without the plugin's name, says which and why. */
+/* Copies the patterns of a loader. MN_BAD_INPUT: a pattern is not valid, none names a model, or the
+ * list does not end; the message, without the plugin's name, says which pattern and why. */
 mn_status mn_patterns_read(const mn_loader *loader, void *self, mn_patterns *out, mn_error *err);
 void mn_patterns_free(mn_patterns *p);
 /* hit (may be NULL): set where the name matches, parts of name. */
@@ -132,22 +132,22 @@ uint32_t mn_patterns_kinds(const mn_patterns *p, const char *name);
 /* ---- cache.c: small files of the user's own, below $XDG_CACHE_HOME/minerva or ~/.cache/minerva */
 /* name: "rates-01ab", "probe/01ab". Appends all of the file, at most max bytes. MN_END: there is no
  * place for a cache. MN_IO_ERROR, which says why: no such file (vendor_code ENOENT), more than max
- * (EFBIG), or the file or a folder is not the user's alone, or no regular file. Nothing here
- * waits. */
+ * (EFBIG), or other users can write the file or a folder, or it is no regular file. These functions
+ * never wait. */
 mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err);
-/* Replaces the file as a whole; folders are made for the user alone, but not a home that does not
- * exist. */
+/* Replaces the whole file; folders are created for this user only; a home folder that does not
+ * exist is not created. */
 mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err);
 void mn_cache_remove(const char *name);
-/* Opens the file for appending, made if need be, as a whole line by one write; close(*fd) by the
- * caller. Checked and failing as above. */
+/* Opens the file for appending, and creates it if need be; each line is one write; close(*fd) by
+ * the caller. Checked and failing as above. */
 mn_status mn_cache_append(const char *name, int *fd, mn_error *err);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 typedef void (*mn_log_fn)(void *arg, int32_t level, const char *msg);
 /* NULL = stderr ("minerva: warning: ..."), the default; set before threads start */
 void mn_log_to(mn_log_fn fn, void *arg);
-void mn_log_release(const void *arg);     /* to stderr again, if it still goes to this one */
+void mn_log_release(const void *arg);     /* to stderr again, unless another function was set */
 void mn_log_level(int32_t highest_shown); /* MN_LOG_*; default MN_LOG_WARN */
 void mn_log(int32_t level, const char *fmt, ...) MN_PRINTF(2, 3);
 
@@ -160,19 +160,19 @@ uint64_t mn_thread_ns(void);
 /* for tables and digests of our own; not for security */
 uint64_t mn_hash(const void *data, size_t n, uint64_t seed);
 /* SipHash-2-4 with 128 bits (Aumasson and Bernstein 2012) of `before` and data:
- * without the key nobody can make two of them equal. out may be before. */
+ * without the key, two inputs with equal hashes cannot be found. out may be `before`. */
 void mn_hash_keyed(const uint64_t key[2], const uint64_t before[2], const void *data, size_t n,
                    uint64_t out[2]);
 
 /* ---- cpus.c: how many threads this process can keep busy ------------------------------------- */
 typedef struct {
     uint32_t processors; /* in the affinity mask */
-    uint32_t cores;      /* that they belong to */
+    uint32_t cores;      /* cores of these processors */
     uint32_t quota; /* whole processors of the control group's time, at least 1; 0 = no limit */
 } mn_cpus;
 /* root: "", or a folder with a proc/ and a sys/ of its own. */
 mn_cpus mn_cpus_read(const char *root);
-/* One thread per core, as far as the quota goes. */
+/* One thread per core, at most as many as the quota allows. */
 uint32_t mn_cpus_default(const mn_cpus *n);
 
 /* ---- pool.c: the process's CPU threads ------------------------------------------------------- */
@@ -181,8 +181,8 @@ typedef struct mn_pool mn_pool;
 mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err);
 void mn_pool_free(mn_pool *p);
 uint32_t mn_pool_workers(const mn_pool *p);
-/* This process was forked from the one that made the pool: its threads are not here. Running is
- * MN_INVALID then, and freeing leaks. */
+/* Whether this process was forked from the process that made the pool, and so lacks its threads.
+ * Running is MN_INVALID then, and freeing leaks. */
 bool mn_pool_is_stranded(const mn_pool *p);
 /* See mn_host.parallel. The caller is worker 0; workers spin briefly between calls, then sleep.
  * MN_INVALID: n is more than the workers, or the call comes from inside fn. */

@@ -1,8 +1,8 @@
-/* call.h -- calls into plugins as somebody else sees them: a thread that waits for one that hangs,
- * a handler of the signal by which one dies.
+/* call.h -- calls into plugins as observed from outside: a thread of the runtime detects calls that
+ * hang, and a signal handler finds the call in which the process crashed.
  *
- * Whoever calls a plugin announces it: MN_WATCHED around the call. That costs some tens of
- * nanoseconds and no system call, but for the first one after seconds without any. */
+ * Every call into a plugin is announced by MN_WATCHED around it. MN_WATCHED costs some tens of
+ * nanoseconds and no system call, except for the first call after seconds without calls. */
 #ifndef MN_CALL_H
 #define MN_CALL_H
 #include "base/base.h"
@@ -13,15 +13,15 @@ typedef struct mn_watch mn_watch;
 typedef struct {
     const char *id, *path; /* may change between two calls */
     char key[17];          /* of its file, for the crash journal; "" = not known */
-    mn_watch *watch;       /* of its runtime; NULL = nobody waits */
+    mn_watch *watch;       /* of its runtime; NULL = calls are not watched */
 } mn_callee;
 
 /* ---- announcing ------------------------------------------------------------------------------ */
 
 typedef struct mn_call mn_call;
-/* what: a literal, the function's name in plugin.h. expected_ns: 0 = it answers at once; else about
- * how long it works, and it is a step. callee NULL, or too many calls at a time: nobody is told,
- * and NULL is returned. Any thread. */
+/* what: a literal, the function's name in plugin.h. expected_ns: 0 = it returns at once; else the
+ * expected time of a step. callee NULL, or too many calls at a time: the call is not watched, and
+ * NULL is returned. Any thread. */
 mn_call *mn_call_begin(const mn_callee *callee, const char *what, uint64_t expected_ns);
 void mn_call_end(mn_call *call); /* by the same thread; NULL is fine */
 
@@ -32,7 +32,7 @@ void mn_call_end(mn_call *call); /* by the same thread; NULL is fine */
         mn_call_end(call_);                                                                        \
     } while (0)
 #define MN_WATCHED(callee, what, statement) MN_WATCHED_FOR(callee, what, 0, statement)
-/* Of a call that moves so many bytes: at 1 GB/s. */
+/* The expected time of a call that moves so many bytes, at 1 GB/s. */
 #define MN_MOVES_NS(bytes) ((uint64_t)(bytes) + 1)
 
 /* ---- watching: a thread per runtime ---------------------------------------------------------- */
@@ -41,19 +41,19 @@ void mn_call_end(mn_call *call); /* by the same thread; NULL is fine */
 typedef struct {
     const mn_callee *callee;
     const char *what;
-    uint64_t expected_ns, waited_ns, limit_ns; /* limit: with what it is granted more */
+    uint64_t expected_ns, waited_ns, limit_ns; /* limit: including the extra time of a step */
 } mn_call_seen;
 typedef struct {
     uint64_t say_ns;                  /* a call of that age is named in the log */
-    uint64_t limit_ns, step_limit_ns; /* and told to stuck; 0 = never */
+    uint64_t limit_ns, step_limit_ns; /* a call of that age is reported to stuck; 0 = never */
     void (*stuck)(void *arg,
                   const mn_call_seen *call); /* on the thread of the watch; may be NULL */
     void *arg;
 } mn_watch_params;
-/* A step is granted more: 10 times its expected time before it is named, 100 times before it is
- * told. NULL = no memory or thread for it, and nothing is watched. */
+/* A step gets extra time: 10 times its expected time until it is named, 100 times until it is
+ * reported. NULL = no memory or thread; nothing is watched then. */
 mn_watch *mn_watch_create(const mn_watch_params *p);
-/* No call of its callees is in flight; waits for stuck to return. NULL is fine. */
+/* Call it when no call of its callees is in flight; waits for stuck to return. NULL is fine. */
 void mn_watch_free(mn_watch *w);
 
 /* ---- for handlers: async-signal-safe --------------------------------------------------------- */
@@ -61,6 +61,6 @@ void mn_watch_free(mn_watch *w);
 /* The call that this thread is in, else one of another thread's: true, callee and what. alone
  * (may be NULL): whether all calls in flight are that callee's, or it is this thread's. */
 bool mn_call_now(const mn_callee **callee, const char **what, bool *alone);
-/* In the child of a fork: calls of the parent's threads are none of its own. */
+/* In the child of a fork: forgets the calls of the parent's threads. */
 void mn_call_fork(void);
 #endif

@@ -1,10 +1,10 @@
 /* config.h -- settings and where each came from: the command line, the environment (MINERVA_*), the
- * user's minerva.ini, the system's, the defaults; the first that speaks wins. The two path lists of
- * folders to search add up instead, the stronger in front.
+ * user's minerva.ini, the system's, the defaults; the first source that has a setting wins. The two
+ * path lists of folders are joined instead, the stronger source in front.
  *
  * A minerva.ini holds `key = value` lines for the keys of mn_config_keys (at the top or under
- * [minerva]), and sections [plugin.ID] whose keys are the plugin's own, checked where
- * mn_config_keys lists some of them: then it lists all. MINERVA_<ID>_<KEY> in upper case sets a
+ * [minerva]), and sections [plugin.ID] with the keys of that plugin. If mn_config_keys lists keys
+ * of a plugin, it lists all of them, and others are errors. MINERVA_<ID>_<KEY> in upper case sets a
  * plugin's key, too. */
 #ifndef MN_CONFIG_H
 #define MN_CONFIG_H
@@ -38,8 +38,8 @@ typedef struct {
 typedef struct mn_config mn_config; /* immutable once loaded: any thread */
 
 /* Strings are copied. MN_BAD_INPUT: an unknown key or a bad value; the message names file and line,
- * variable or flag, what was found and what was expected. A file that does not exist is no error,
- * one that cannot be read is. */
+ * variable or flag, what was found and what was expected. A file that does not exist is no error; a
+ * file that cannot be read is an error. */
 mn_status mn_config_load(const mn_config_override *overrides, size_t n, mn_config **out,
                          mn_error *err);
 void mn_config_free(mn_config *cfg);
@@ -58,7 +58,7 @@ int32_t mn_config_log_level(const mn_config *cfg);             /* MN_LOG_* of "l
 const char *mn_config_option(const mn_config *cfg, const char *plugin_id, const char *key);
 
 /* The i-th MINERVA_* variable that is set and that no key names; NULL past the last. A plugin may
- * ask for it if it is MINERVA_ID_..., of an ID whose keys mn_config_keys does not list. */
+ * read such a variable if it is MINERVA_ID_... and mn_config_keys lists no keys of ID. */
 const char *mn_config_variable(const mn_config *cfg, size_t i);
 /* The variable of a key that is spelled most like name; NULL = none is. */
 const char *mn_config_nearest(const char *name);

@@ -19,7 +19,7 @@ size_t mn_sealed_sum(size_t a, size_t b); /* SIZE_MAX = overflow */
 /* Aligned to 16; to be written before mn_sealed_close. There is as much room as was asked for. */
 void *mn_sealed_take(mn_sealed *s, size_t n, size_t size);
 void *mn_sealed_copy(mn_sealed *s, const void *from, size_t n, size_t size);
-/* It is read-only from here on. false = the system refuses: out of memory; s is freed. */
+/* Makes the memory read-only. false = the system refuses (out of memory); s is freed. */
 bool mn_sealed_close(mn_sealed *s);
 void mn_sealed_free(mn_sealed *s); /* NULL is fine */
 

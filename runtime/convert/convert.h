@@ -1,8 +1,8 @@
 /* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian).
  *
  * plan.c decides which tensors the file holds, in which form and type; meta.c which keys; gguf.c
- * lays both out; write.c turns rows and writes them. What a loader says by convention keys
- * (minerva.*) is applied, so that any reader of GGUF sees its own conventions. */
+ * lays both out; write.c turns rows and writes them. Convention keys of loaders (minerva.*) are
+ * applied, so that readers of GGUF find GGUF's conventions. */
 #ifndef MN_CONVERT_H
 #define MN_CONVERT_H
 #include "model/model.h"
@@ -14,7 +14,7 @@
 typedef struct {
     const char *name;   /* "q4_k_m" */
     uint32_t dtype;     /* of matrices */
-    uint32_t more;      /* mixes: what matters more is stored in this type; 0 = pure */
+    uint32_t more;      /* mixes: type of the tensors that matter more; 0 = one type for all */
     uint32_t qkv;       /* mixes: attn_qkv */
     uint32_t file_type; /* general.file_type */
 } mn_convert_type;
@@ -23,9 +23,9 @@ const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* the pure one; 
 void mn_convert_type_list(mn_text *out);
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
-/* How rows of a file's tensor follow from those of the model's: heads of `head` rows whose first
- * `rot` are reordered from halves (i, i + rot/2) to neighbours (2i, 2i+1), or back; rows from `end`
- * on stay. head 0 = as they are. */
+/* How the rows of a tensor in the file are ordered, beside the model's rows: heads of `head` rows
+ * whose first `rot` are reordered from halves (i, i + rot/2) to neighbours (2i, 2i+1), or back;
+ * rows from `end` on keep their place. head 0 = no reordering. */
 typedef struct {
     uint64_t head, rot, end;
     bool back;
@@ -35,7 +35,7 @@ typedef struct {
     const mn_tensor_info *src; /* NULL: values */
     const float *values;
     mn_dtype type;
-    uint32_t wanted; /* the type that rows of another width would have; 0 = no other */
+    uint32_t wanted; /* the type that was wanted, if the width of rows does not allow it; else 0 */
     uint32_t n_dim;
     int64_t dim[MN_MAX_DIM];
     float add; /* to every value */
@@ -48,7 +48,7 @@ typedef struct {
 typedef struct {
     const mn_canonical *model;
     const mn_convert_type *type; /* NULL: as stored */
-    mn_hparams hp, plain;        /* plain: as a reader sees them that knows no minerva.* key */
+    mn_hparams hp, plain;        /* plain: as read by a program that knows no minerva.* key */
     mn_arena arena;
     mn_out_tensor *tensors;
     size_t n_tensors, cap_tensors;
@@ -65,8 +65,8 @@ uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the model's row that goes t
 void mn_convert_plan_free(mn_convert_plan *p);
 
 /* ---- remarks.c ------------------------------------------------------------------------------- */
-/* Warns of what other programs lack for the file, of types other than those asked for, and of what
- * is quantised twice. */
+/* Warns of parts of the file that other programs do not support, of types that differ from the
+ * requested type, and of tensors that are quantised twice. */
 void mn_convert_remark(const mn_convert_plan *p);
 
 /* ---- meta.c ---------------------------------------------------------------------------------- */
@@ -91,8 +91,8 @@ typedef struct {
     int (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
 } mn_convert_run;
-/* The file appears under its name when it is whole; whatever ends this earlier leaves nothing
- * there. Memory: about 16 MiB. */
+/* The file appears under its name when it is complete; after an error nothing is left. Memory:
+ * about 16 MiB. */
 mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run,
                            mn_error *err);
 #endif

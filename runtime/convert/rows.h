@@ -1,5 +1,5 @@
 /* rows.h -- rows of a tensor of the model, wherever they lie: one plane or several, in parts,
- * transposed, experts one by one. What the bytes of a row mean is dtype.h's. All functions: any
+ * transposed, experts one by one. dtype.h defines the meaning of a row's bytes. All functions: any
  * thread. */
 #ifndef MN_CONVERT_ROWS_H
 #define MN_CONVERT_ROWS_H

@@ -2,12 +2,12 @@
  *
  * A grammar is compiled to one pushdown automaton over bytes; a state is a place in it with the
  * stack that led there. Tokens are byte strings, so characters that are split between tokens and
- * all kinds of tokenisers need nothing special. Everything that is allowed can be completed: a
- * state that was reached by allowed tokens always has bytes that lead to its end.
+ * all kinds of tokenisers need nothing special. Every allowed text can be completed: from a state
+ * that was reached by allowed tokens some bytes always lead to the end.
  *
  * Threads: a vocabulary is read-only once made. A grammar may be used by any thread, a state by one
- * at a time. Calls for one grammar run side by side as long as they find all that they need; one
- * that has to derive something new waits for the others. */
+ * at a time. Calls for one grammar run in parallel as long as everything they need is derived; a
+ * call that derives something new waits for the others. */
 #ifndef MN_GRAMMAR_GRAMMAR_H
 #define MN_GRAMMAR_GRAMMAR_H
 #include "base/base.h"
@@ -26,20 +26,20 @@
 #define MN_GRAMMAR_MARKS 4096u        /* bytes of their different marks together */
 
 /* Limits of work. A unit is one visit of a node, a head, a frame or an expression: 5 to 10 ns of a
- * core of 2020, memory included; counts are the same on every machine. Whatever exceeds one of them
- * is refused (MN_UNSUPPORTED), and the message names the rule that was worked on. What the tests'
- * schemas and grammars take is at most a tenth of each (test `grammar`).
+ * core of 2020, memory included; counts are the same on every machine. Work that exceeds a limit is
+ * refused (MN_UNSUPPORTED), and the message names the rule. The schemas and grammars of the tests
+ * need at most a tenth of each limit (test `grammar`).
  *
  * COMPILE: 0.3 s, of the thread that compiles; a grammar with all MN_GRAMMAR_NODES takes a third.
- * STEP: 6 to 10 ms for the next token of one text. All others in the batch wait for it, and 50 ms
- *   are what a step may spend on its grammars together (session/guides/guides.c).
- * REQUEST, TOKEN: what a text may take in all: 20 to 30 ms at first, and 0.3 ms more with each
- *   token. Tokens that are dearer only because their states are new come seldom; those that always
- *   are hold up the batch for ever.
+ * STEP: 6 to 10 ms for the next token of one text. All others in the batch wait for it; a step may
+ *   spend 50 ms on all its grammars together.
+ * REQUEST, TOKEN: the time of a text in all: 20 to 30 ms at first, and 0.3 ms more with each token.
+ *   Tokens that cost more because their states are new are rare; tokens that always cost more would
+ *   delay the batch for ever.
  *
- * With a large vocabulary any form takes more, since what a token may be is found by a walk over
- * its trie: for each node of that, STEP, REQUEST and TOKEN have so many units more. 150,000 tokens
- * have about 400,000 nodes, which makes 2.6, 6.3 and 0.8 million units of them. */
+ * A large vocabulary needs more work, because allowed tokens are found by a walk over its trie:
+ * STEP, REQUEST and TOKEN have so many more units for each node of the trie. 150,000 tokens have
+ * about 400,000 nodes, which makes 2.6, 6.3 and 0.8 million units of them. */
 #define MN_GRAMMAR_WORK_COMPILE (30u << 20)
 #define MN_GRAMMAR_WORK_STEP (1u << 20)
 #define MN_GRAMMAR_WORK_REQUEST (3u << 20)
@@ -54,13 +54,13 @@ mn_status mn_grammar_vocab_create(const mn_str *text, uint32_t n, mn_grammar_voc
                                   mn_error *err);
 void mn_grammar_vocab_free(mn_grammar_vocab *v); /* after its grammars */
 
-/* Whether each token of a mask (n_words of it) has at most so many bytes. */
+/* Whether each token of a mask of n_words words has at most so many bytes. */
 bool mn_grammar_within(const mn_grammar_vocab *v, const uint32_t *bits, uint32_t n_words,
                        uint64_t bytes);
 
 typedef enum {
     MN_GRAMMAR_JSON,       /* any JSON object or array; source is not read */
-    MN_GRAMMAR_SCHEMA,     /* JSON Schema 2020-12; schema.c says what is narrower than written */
+    MN_GRAMMAR_SCHEMA,     /* JSON Schema 2020-12; schema.c lists where masks are stricter */
     MN_GRAMMAR_REGEX,      /* of the whole text; without back-references and look-around */
     MN_GRAMMAR_GBNF,       /* as llama.cpp documents it; starts at the rule "root" */
     MN_GRAMMAR_PARAMETERS, /* the properties of a schema's object as tags: schema_tags.c */
@@ -71,8 +71,8 @@ typedef struct mn_grammar mn_grammar;
  * is left-recursive; MN_UNSUPPORTED: it asks for what cannot be enforced, or exceeds a limit. */
 mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_text *warnings, mn_error *err);
-/* Compiles, and says how large it is. *work: what it may take (MN_GRAMMAR_WORK_COMPILE at most),
- * less what it took. */
+/* Compiles, and returns the size. *work: the work that it may take (at most
+ * MN_GRAMMAR_WORK_COMPILE); what it took is subtracted. */
 mn_status mn_grammar_try(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
                          uint64_t *work, uint32_t *n_states, mn_error *err);
 /* One of n texts. MN_BAD_INPUT: there is none. */
@@ -81,7 +81,7 @@ mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_
 void mn_grammar_free(mn_grammar *g); /* after its states */
 
 /* ---- calls in free text ---------------------------------------------------------------------- */
-/* One form of call: the mark, what must follow it, and the mark behind that. */
+/* One form of call: a mark, the source that must follow it, and the mark behind the source. */
 typedef struct {
     mn_str begin;         /* at least one byte; several forms may begin alike */
     mn_grammar_kind kind; /* of source, as for mn_grammar_compile */
@@ -89,19 +89,19 @@ typedef struct {
     mn_str end;  /* may be empty */
     bool first;  /* counts only at the very beginning of the text */
     mn_str lead; /* stands between begin and source; may be empty */
-    mn_str name; /* of its tool, for messages; empty: its number is */
+    mn_str name; /* of its tool, for messages; empty: messages have its number */
 } mn_grammar_tag;
-/* What may be thought before calls that stand alone: begin, any bytes up to end, then next. Where
- * begin is empty it has begun already. */
+/* Thinking in front of calls without other text: begin, any bytes up to end, then next. If begin is
+ * empty, the thinking has begun already. */
 typedef struct {
     mn_str begin, end, next; /* end empty: nothing is thought */
-    const mn_str *never;     /* [n_never] what it does not contain; none of them holds another */
+    const mn_str *never;     /* [n_never] texts that it lacks; none of them contains another */
     uint32_t n_never;
 } mn_grammar_thinking;
 enum { MN_GRAMMAR_NEVER = 8 }; /* n_never at most */
-/* A text that may hold calls. It is free, byte by byte, until a begin has been spelled, by whatever
- * tokens; what follows is then the source of that form (of one of those with that begin), then its
- * end; and then it is free again. The text may end wherever it is free and has enough calls. */
+/* A text that may hold calls. It is free, byte by byte, until any tokens have spelled a begin. The
+ * source of a form with that begin must follow, then the form's end; then the text is free again.
+ * The text may end wherever it is free and has enough calls. */
 typedef struct {
     const mn_grammar_tag *tag;
     uint32_t n;
@@ -117,13 +117,13 @@ typedef struct {
 mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab *v,
                             mn_grammar **out, mn_text *warnings, mn_error *err);
 
-/* What the next calls may take, in units of work. Belongs to the caller, and outlives the states
- * that use it; one thread at a time. */
+/* The work that the next calls may take, in units. The caller owns it; it outlives the states that
+ * use it. One thread at a time. */
 typedef struct {
-    uint64_t step, request;                  /* left until the next tokens; for the text */
-    uint64_t most_step, most_request, added; /* what these begin with; with each token */
+    uint64_t step, request;                  /* left until the next tokens; left for the text */
+    uint64_t most_step, most_request, added; /* initial values of both; grows with each token */
     uint64_t low;                            /* the least that was left for the text so far */
-    uint64_t token, most; /* spent since mn_grammar_budget_next; the most between two of them */
+    uint64_t token, most; /* spent since mn_grammar_budget_next; the most between two such calls */
 } mn_grammar_budget;
 void mn_grammar_budget_begin(mn_grammar_budget *b, const mn_grammar_vocab *v); /* of a new text */
 void mn_grammar_budget_next(mn_grammar_budget *b, uint32_t n_tokens); /* of its next tokens */
@@ -133,8 +133,8 @@ typedef struct mn_grammar_state mn_grammar_state;
 mn_status mn_grammar_state_create(mn_grammar *g, mn_grammar_state **out, mn_error *err);
 mn_status mn_grammar_state_copy(const mn_grammar_state *s, mn_grammar_state **out, mn_error *err);
 void mn_grammar_state_free(mn_grammar_state *s);
-/* Calls with this state and copies of it spend from b, and fail with MN_UNSUPPORTED when that is
- * used up; without one, each call has MN_GRAMMAR_WORK_STEP. */
+/* Calls with this state and with copies of it spend from b, and fail with MN_UNSUPPORTED when b is
+ * used up. Without a budget each call has MN_GRAMMAR_WORK_STEP. */
 void mn_grammar_state_spend(mn_grammar_state *s, mn_grammar_budget *b);
 
 /* 32-bit words of a mask over n tokens; token id is bit id % 32 of word id / 32. */
@@ -143,9 +143,9 @@ void mn_grammar_state_spend(mn_grammar_state *s, mn_grammar_budget *b);
  * caller's: allowed where mn_grammar_complete says so. MN_UNSUPPORTED: no token is allowed although
  * the text is not complete, because the vocabulary cannot spell what has to come. */
 mn_status mn_grammar_mask(mn_grammar_state *s, uint32_t *bits, mn_error *err);
-/* The token is part of the text. MN_BAD_INPUT: it is not allowed; the state is what it was. */
+/* Advances the state by a token. MN_BAD_INPUT: the token is not allowed; the state is unchanged. */
 mn_status mn_grammar_accept(mn_grammar_state *s, int32_t token, mn_error *err);
-/* The same of bytes, as of a token that consists of them. */
+/* Advances the state by bytes, as by a token that consists of them. */
 mn_status mn_grammar_accept_bytes(mn_grammar_state *s, mn_str bytes, mn_error *err);
 /* Appends the bytes that are the only continuation, up to where there is a choice or an end. */
 mn_status mn_grammar_forced(mn_grammar_state *s, mn_text *out, mn_error *err);

@@ -1,6 +1,6 @@
 /* arch.h -- the builders that archs.def names, and the blocks that families share. Each builder
  * appends its layers to g. Shapes are checked against the hyper-parameters;
- * what a layer has beyond the common part is what tensors the file holds. Sizes in comments: T
+ * whether a layer has optional parts is decided by the tensors in the file. Sizes in comments: T
  * rows, D n_embd, H heads. */
 #ifndef MN_ARCH_H
 #define MN_ARCH_H
@@ -30,8 +30,8 @@ void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]);
 /* Projected, heads of q and k normalised where the file has attn_q_norm, rotated, attended,
  * projected back: [T, D]. */
 int32_t mn_b_attention(mn_model_graph *g, int32_t x);
-/* What follows qkv in it: rotation, attention with sinks where the file has them, the projection
- * back. */
+/* The part of mn_b_attention behind qkv: rotation, attention with sinks where the file has them,
+ * the projection back. */
 int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]);
 /* ffn_gate and ffn_up, or both in ffn_up; ffn_down */
 int32_t mn_b_glu(mn_model_graph *g, int32_t x);
@@ -42,7 +42,7 @@ int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form);
 int32_t mn_b_residual(mn_model_graph *g, int32_t x, int32_t y);
 int32_t mn_b_embed(mn_model_graph *g, double scale);
 /* After the last layer: the rows that give logits, normalised by output_norm, times output (or the
- * embedding table), SAMPLE; of a graph that embeds those rows are the output. */
+ * embedding table), SAMPLE; in a graph that embeds, these rows are the output. */
 void mn_b_head(mn_model_graph *g, int32_t x,
                int32_t (*norm)(mn_model_graph *g, int32_t x, const char *stem));
 #endif

@@ -24,7 +24,7 @@ enum {
 enum { MN_FEW_ROWS = MN_MAX_DRAFT + 1 };
 #define MN_DIM(symbol) (~(int64_t)(symbol)) /* a symbolic dim in mn_tensor.dim */
 
-/* The tensors that the host binds; indices in the graph. */
+/* The tensors that the host binds, as indices in the graph. */
 typedef struct {
     int32_t step, src, pos, row_slot, seqs, out_row, out_slot; /* inputs, all I32 */
     int32_t slots, history, params;                            /* state */
@@ -51,8 +51,8 @@ typedef struct {
 } mn_graph_weight;
 
 typedef struct {
-    /* Once it is built, arrays and names are in sealed pages. given: the same in a struct that is
-     * there, too: what plugins get; abi is the host's own copy */
+    /* Once it is built, arrays and names are in sealed pages. given: the graph that plugins get, a
+     * struct in those pages; abi is the host's own copy */
     mn_graph abi;
     const mn_graph *given;
     mn_sealed *pages, *constants; /* constants: of the weights; NULL = there are none */
@@ -64,11 +64,11 @@ typedef struct {
     /* while building */
     const mn_canonical *model;
     mn_error *err;
-    uint8_t *asked;   /* per tensor of the model: was it asked for? */
+    uint8_t *asked;   /* per tensor of the model: whether a builder asked for it */
     mn_status status; /* the first failure; later appends do nothing */
     size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
     mn_node node; /* between mn_gb_begin and mn_gb_end */
-    int layer;    /* that nodes and names with "%d" belong to; -1 = none: begin and end */
+    int layer;    /* of nodes and of names with "%d"; -1 = none: begin and end of the graph */
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
@@ -77,7 +77,7 @@ typedef struct {
     bool samplers;  /* and what contract 4 adds */
     bool drafts;    /* SAMPLE has drafts, whatever else it has */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
-    /* what a user should know of tensors that are not used, behind "MODEL: "; NULL: nothing */
+    /* a remark for users on tensors that are not used, printed behind "MODEL: "; NULL: none */
     const char *remark;
 } mn_model_graph;
 /* The output that the host may read row by row, and the numbers in a row. */
@@ -93,13 +93,13 @@ typedef struct {
     void (*build)(mn_model_graph *g); /* a failure is g->status */
 } mn_arch;
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
-/* MN_UNSUPPORTED, with the list of those that are known. */
+/* MN_UNSUPPORTED, with the list of known architectures. */
 mn_status mn_arch_unknown(const mn_canonical *m, const char *arch, mn_error *err);
 void mn_arch_list(mn_text *out); /* "llama, qwen2, ..." */
 
-/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has a mask, that scores,
- * or that has all samplers as well; each but the second with drafts or without: the first graph
- * with a few tensors more behind the others. */
+/* How a graph ends: with SAMPLE; with hidden states; with a SAMPLE that has a mask; that also
+ * scores; that also has all samplers. Each end but the second exists with drafts and without. The
+ * graphs differ in a few tensors behind the others only. */
 enum {
     MN_GRAPH_DRAWS,
     MN_GRAPH_EMBEDS,
@@ -124,7 +124,7 @@ void mn_model_graph_free(mn_model_graph *g);
 uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor); /* what a view is a view of */
 /* [n_tensors]: roots that the nodes [lo, hi) read; freed by mn_free. NULL = out of memory. */
 bool *mn_graph_reads(const mn_graph *g, uint32_t lo, uint32_t hi);
-/* Would a graph for n_ctx positions differ from g? */
+/* Whether a graph for n_ctx positions would differ from g. */
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx);
 
 /* ---- for arch_*.c. All return tensor indices; after a failure they return -1 and g->status says
@@ -150,9 +150,9 @@ int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int6
  * [n_ctx_train, D] for mn_g_embed; -1: the model has neither. Where both are there, it is F32 that
  * the graph owns. */
 int32_t mn_g_positions(mn_model_graph *g);
-/* n times 1: the weight of a norm that has none */
+/* n times 1: the weight of a norm without one */
 int32_t mn_g_ones(mn_model_graph *g, int64_t n);
-/* The model's key {arch}.key is there and not 0: what its graph would be nobody has built. */
+/* Fails if the model's key {arch}.key is there and not 0: no builder supports it. */
 void mn_g_refuse(mn_model_graph *g, const char *key, const char *what);
 bool mn_g_has(const mn_model_graph *g, const char *name);
 

@@ -1,5 +1,5 @@
 /* hparams_read.h -- {arch}.* keys out of metadata, for hparams.c and rope.c. An absent key leaves
- * *out as it is; what is there and wrong is an error that names the file's own key. */
+ * *out as it is; a wrong value is an error that names the key of the file. */
 #ifndef MN_HPARAMS_READ_H
 #define MN_HPARAMS_READ_H
 #include "model/model.h"
@@ -29,9 +29,9 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
                        bool *seen);
 
 #define MN_ROPE_THETA_SAME (-1.0) /* of theta_swa: the base of the full layers, and no scaling */
-/* rope.c: everything rotary. Layers come with rope -1 where they do not rotate, else they get their
- * table. theta_swa: base of window layers where the file does not say, which then are not scaled;
- * 0 = they rotate as the others do. */
+/* rope.c: everything rotary. On entry, rope is -1 in layers that do not rotate; the other layers
+ * get their table. theta_swa: base of window layers if the file states none; they are not scaled
+ * then. 0 = window layers rotate like the others. */
 mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
                        double theta_swa);
 #endif

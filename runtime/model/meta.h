@@ -1,5 +1,5 @@
-/* meta.h -- typed key/value pairs as a loader gave them, and how to ask for one.
- * Entries point into the loader's memory: valid while the model is open. */
+/* meta.h -- typed key/value pairs from a loader, and functions that read one by its key. Entries
+ * point into the loader's memory: valid while the model is open. */
 #ifndef MN_META_H
 #define MN_META_H
 #include "base/base.h"

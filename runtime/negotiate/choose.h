@@ -1,5 +1,5 @@
-/* choose.h -- the choice among plans, in three files: auto.c is what auto makes of the offers,
- * list.c what the user's list makes of them, negotiate.c the beginning, the end and the words. */
+/* choose.h -- the choice among plans, in three files: auto.c chooses for auto, list.c chooses by
+ * the user's list, negotiate.c begins and ends a negotiation and writes the reasons. */
 #ifndef MN_CHOOSE_H
 #define MN_CHOOSE_H
 #include "negotiate/offer.h"
@@ -52,24 +52,24 @@ mn_status mn_ask_device(mn_chooser *c, const mn_device_record *d, uint32_t *at);
 mn_status mn_ask_all(mn_chooser *c, bool cpu_only);
 bool mn_is_passed_over(const mn_chooser *c, const mn_device_record *d);
 /* Whether another plugin offers the card of offer i as well (the same uid), can run the graph, and
- * claims no less: auto leaves i out then. A second driver's context would take memory of the card
- * that nobody counts. False where the user named devices. */
+ * claims no less: auto leaves i out then. The context of a second driver would take memory of the
+ * card that is not counted. False if the user named devices. */
 bool mn_is_double(const mn_chooser *c, uint32_t i);
 /* Rates of everybody who was asked; compares: measured where they decide. */
 void mn_rate_all(mn_chooser *c, bool compares);
-void mn_order_add(mn_order *w, uint32_t i); /* at the end, unless it is in */
-/* Everybody who was asked and can do something, by rank. */
+void mn_order_add(mn_order *w, uint32_t i); /* appends i, unless the list has it */
+/* All devices that were asked and can run some node, by rank. */
 void mn_order_add_ranked(const mn_chooser *c, mn_order *w, bool cpu_only, bool oracles);
 mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out);
-void mn_plan_adopt(mn_chooser *c, mn_plan *plan); /* which is empty afterwards */
+void mn_plan_adopt(mn_chooser *c, mn_plan *plan); /* empties plan */
 mn_status mn_choose_auto(mn_chooser *c, bool cpu_only);
 
 /* ---- list.c ---------------------------------------------------------------------------------- */
-/* By the request's list; c has a plan afterwards, or an error says why not. */
+/* Chooses by the request's list: c has a plan afterwards, or err has the reason. */
 mn_status mn_choose_listed(mn_chooser *c);
-/* Whether the list names the device, or leaves a choice that it is part of. */
+/* Whether the list names the device, or a choice (auto, cpu) that includes it. */
 bool mn_may_choose(const mn_chooser *c, const mn_device_record *d);
-/* "a: why; b: why": who was asked, refused, and would be missed. */
+/* "a: why; b: why": the devices that were asked and refused, though the user counts on them. */
 void mn_list_refusals(const mn_chooser *c, mn_text *out);
 /* Its file is there, but not its devices. */
 static inline bool mn_record_has_failed(const mn_plugin_record *r) {

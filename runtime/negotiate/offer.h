@@ -1,6 +1,6 @@
-/* offer.h -- the parts of negotiation among themselves: what one device can (offer.c), and why not
- * (refusal.c), what a segment costs (segment.c, cost.c), who gets which nodes (plan.c). choose.h
- * has the choice among plans. */
+/* offer.h -- interfaces between the parts of negotiation: the offer of one device (offer.c), the
+ * reasons of a refusal (refusal.c), the cost of a segment (segment.c, cost.c), the assignment of
+ * nodes to devices (plan.c). choose.h has the choice among plans. */
 #ifndef MN_OFFER_H
 #define MN_OFFER_H
 #include "negotiate/negotiate.h"
@@ -17,13 +17,13 @@ static inline bool mn_offer_is_oracle(const mn_offer *o) {
 static inline bool mn_offer_is_cpu(const mn_offer *o) {
     return o->record->info.kind == MN_DEVICE_CPU;
 }
-/* Every op of the graph, whether or not it has the memory. */
+/* Whether the device supports every op of the graph; memory is not considered. */
 static inline bool mn_offer_is_whole(const mn_offer *o, const mn_model_graph *g) {
     return o->can && o->n_can == g->abi.n_nodes;
 }
 
 /* ---- refusal.c ------------------------------------------------------------------------------- */
-/* Whose a verdict is; kept in the pad of our copy. */
+/* The origin of a verdict; kept in the pad of our copy. */
 enum { MN_SAID, MN_SAID_UNKNOWN_OP, MN_SAID_OLD_CONTRACT, MN_SAID_NO_VERDICT };
 /* why not; "" = it does not say */
 void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *out, size_t cap);
@@ -41,9 +41,9 @@ bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);
 
 /* ---- segment.c ------------------------------------------------------------------------------- */
 /* Asks the device for memory and time of nodes [s->node_lo, node_hi): fills estimate, kv, n_pages,
- * kv_bytes and need (without boundaries). What cannot be true is refused. The error is the
- * device's, without its name. The class of o is settled; the device is asked once per segment, and
- * the answer kept in o. */
+ * kv_bytes and need (without boundaries). Impossible answers are refused. The error is the error of
+ * the device, without its name. The class of o is known already; the device is asked once per
+ * segment, and o keeps the answer. */
 mn_status mn_segment_ask(mn_offer *o, const mn_model_graph *g, const mn_request *r, mn_segment *s,
                          mn_error *err);
 void mn_segment_answers_free(mn_offer *o);
@@ -67,7 +67,7 @@ double mn_node_bytes(const mn_graph *g, uint32_t i);
 double mn_segment_bytes(const mn_graph *g, const mn_segment *s);
 /* By o->rates: fills s->decode_us and prefill_us. */
 void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s);
-/* 128 drawn ids after a prompt of 512: what users feel. Microseconds per token. */
+/* Microseconds per token for 128 drawn ids after a prompt of 512, a typical request. */
 static inline double mn_score(double decode_us, double prefill_us) {
     return (128 * decode_us + prefill_us) / 640;
 }
@@ -88,14 +88,14 @@ typedef struct {
     uint32_t n_devices;
     uint32_t device[MN_MAX_SPLIT]; /* offers, in the order of preference */
     double share[MN_MAX_SPLIT];
-    /* bytes; lacks: what all its nodes would need, if that is too much */
+    /* in bytes; lacks: the need of all its nodes, if they do not fit */
     uint64_t used[MN_MAX_SPLIT], lacks[MN_MAX_SPLIT];
     /* by place in the order asked for: there were nodes for it and no room for any */
     bool starved[MN_MAX_SPLIT];
 } mn_plan;
-/* The first device takes every node that it can and has memory for, the next what is left, and so
- * on. An error is out of memory of the host; that the devices cannot is out->status. Freed by
- * mn_plan_free in any case. */
+/* The first device gets every node that it supports and has memory for, the next device the rest,
+ * and so on. An error is out of memory of the host; if the devices cannot run the graph,
+ * out->status says why. Freed by mn_plan_free in any case. */
 mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                        const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err);
 void mn_plan_free(mn_plan *p);
@@ -116,15 +116,15 @@ static inline double mn_sane(double v) {
 #define MN_MOST_MEM_GBPS 8000.0 /* 8 stacks of HBM3E: data sheets of NVIDIA B200, AMD MI355X */
 #define MN_MOST_BUS_GBPS 450.0  /* NVLink-C2C one way: NVIDIA Grace Hopper white paper */
 #define MN_MOST_TFLOPS 15000.0  /* FP4 without sparsity: data sheet of NVIDIA B300 */
-/* Like mn_sane, and most at most. */
+/* As mn_sane, limited to `most`. */
 static inline double mn_capped(double v, double most) {
     const double sane = mn_sane(v);
     return MN_MIN(sane, most);
 }
 
 /* ---- measure.c: rates of one device and weight type, through the plugin's table alone -------- */
-/* exchange_us: what the members of a group exchange behind a small product; of a device next to
- * nothing. */
+/* exchange_us: the exchange between the members of a group behind a small product; for a single
+ * device about 0. */
 typedef struct {
     double decode_gbps, prefill_tflops, node_us, step_us, copy_us, copy_gbps, exchange_us;
 } mn_measured;

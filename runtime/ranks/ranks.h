@@ -20,7 +20,7 @@
 /* ---- place.c --------------------------------------------------------------------------------- */
 typedef struct {
     uint32_t rank;
-    uint32_t n_ranks; /* 1: this process is alone, and the rest says nothing */
+    uint32_t n_ranks; /* 1: this process is alone; the other fields are not set */
     uint32_t local_rank;
     uint32_t port;
     char host[256];       /* of rank 0 */
@@ -48,34 +48,34 @@ typedef struct {
 } mn_rank_seat;
 typedef struct {
     mn_rank_place place;
-    mn_str token; /* what all ranks know; not empty. Used while they meet alone */
+    mn_str token; /* a secret that all ranks know; not empty. Used only while they meet */
     uint64_t timeout_ns;
     mn_rank_fact facts[MN_MAX_RANK_FACTS];
     uint32_t n_facts;
     const mn_device_record *device; /* the member of this process; its plugin's group has join */
-    mn_rank_seat seat;              /* device, as the other ranks are told of it */
+    mn_rank_seat seat;              /* the device, as the other ranks see it */
     const mn_file_set *files;       /* of the model, which weights come from */
-    /* The group is over, and which rank ended it; once, from a thread of the ranks. Calls into the
-     * plugin may hang from then on, so that a program does well to end with a status that is not 0.
-     * NULL: the device is lost. */
+    /* Called once, from a thread of the ranks, when the group has ended; names the rank that ended
+     * it. Calls into the plugin may hang from then on: the program should end with a status that is
+     * not 0. NULL: the device counts as lost. */
     void (*broken)(void *arg, const char *why);
     void *arg;
 } mn_ranks_params;
 /* Waits until all ranks are here and are the same. MN_TIMEOUT: who is missing. MN_BAD_INPUT: a rank
  * differs (found, expected), or would use the device of another one; it is told the same. */
 mn_status mn_ranks_open(const mn_ranks_params *p, mn_ranks **out, mn_error *err);
-/* Rank 0 ends the others in order; from any thread. */
+/* Rank 0: ends the other ranks in order. Any thread. */
 void mn_ranks_leave(mn_ranks *r);
-/* And frees. NULL is fine. */
+/* Leaves, and frees r. NULL is fine. */
 void mn_ranks_free(mn_ranks *r);
 uint32_t mn_ranks_rank(const mn_ranks *r);
 /* Rank 0: the record whose backend is the mirror; its device 0 is the group. Lives as long as r. */
 const mn_plugin_record *mn_ranks_plugin(const mn_ranks *r);
 /* Rank 0: a device_info of the group. */
 mn_status mn_ranks_device_info(const mn_ranks *r, mn_device_info *info, mn_error *err);
-/* The others: until rank 0 ends the group in order (MN_OK), or it breaks. */
+/* The other ranks: follow rank 0 until it ends the group in order (MN_OK), or the group breaks. */
 mn_status mn_ranks_follow(mn_ranks *r, mn_error *err);
 
-/* A digest of what the files say of metadata and tensors, not of the weights: hexadecimal. */
+/* A hexadecimal digest of the metadata and the tensor list of the files, not of the weights. */
 void mn_rank_model_digest(const mn_canonical *m, char out[33]);
 #endif

@@ -27,7 +27,7 @@ mn_str mn_take_bytes(mn_reader *r); /* inside the message */
 /* A compile input without weights and cache. */
 void mn_put_compile(mn_text *to, const mn_compile *c);
 /* As it was put. Memory is the arena's, where the graph stays; texts lie in the message, which is
- * to stay, too. The graph is checked as those of the host are: MN_BAD_INPUT. */
+ * to stay, too. The graph is checked like a graph of the host: MN_BAD_INPUT. */
 mn_status mn_take_compile(mn_reader *r, mn_arena *arena, mn_compile *out, mn_error *err);
 /* Planes as places in the model's files; what lies in none of them is sent itself, up to 64 MiB
  * (MN_UNSUPPORTED). */
@@ -42,7 +42,7 @@ typedef enum {
     MN_SAY_REPLY,  /* u32 status, bytes message, and what the question wants */
     MN_SAY_BROKEN, /* bytes: the sentence that names the rank */
     MN_SAY_BYE,    /* the group ends in order */
-    /* From here on what rank 0 tells; * wants a reply. Objects are numbers that it gives. */
+    /* From here on calls of rank 0; * expects a reply. Objects are numbers that rank 0 assigns. */
     MN_SAY_JOIN,    /* * id [MN_GROUP_ID_BYTES] */
     MN_SAY_CLOSE,   /* the device */
     MN_SAY_MEMORY,  /* * reply: u64 free, u64 total */
@@ -95,7 +95,7 @@ typedef struct {
     uint64_t got;
     uint64_t heard_ns;
     bool said_bye;
-    /* with mn_ranks.wait_lock: frames that came, for whoever waits */
+    /* with mn_ranks.wait_lock: frames that have arrived, for the thread that waits */
     mn_frame *first, *last;
 } mn_link;
 
@@ -113,7 +113,7 @@ struct mn_ranks {
     atomic_bool broken; /* why is set before */
     char why[700];
     /* mirror.c */
-    pthread_mutex_t lock; /* of what is told: one call at a time, in one order */
+    pthread_mutex_t lock; /* of sending: one call at a time, in one order */
     mn_text out;          /* frames that are not sent yet */
     size_t frame_at;      /* where the last one begins */
     uint32_t *free_ids, n_free, n_ids;
@@ -133,7 +133,7 @@ void mn_link_send(mn_ranks *r, mn_link *l, const void *bytes, size_t n);
 void mn_link_say(mn_ranks *r, mn_link *l, uint32_t say, const void *data, size_t n);
 /* The next frame, mn_free; NULL: the group is over or broken. */
 mn_frame *mn_link_next(mn_ranks *r, mn_link *l);
-/* The group is over: tells others, and the owner. */
+/* The group has ended: informs the other ranks, and the owner. */
 void mn_ranks_break(mn_ranks *r, const char *fmt, ...) MN_PRINTF(2, 3);
 
 /* ---- handshake.c, meet.c --------------------------------------------------------------------- */
@@ -162,8 +162,8 @@ void mn_rank_link_set(mn_link *l, int fd, uint32_t rank, const char *host);
 struct addrinfo *mn_rank_look_up(const mn_rank_place *at, bool passive, const char **why);
 
 /* What a rank sends, and what rank 0 makes of it. */
-/* Only who knows the token can make it. from: 0 or 1, the side that proves; nonces: rank 0's, then
- * the other's. */
+/* Only a process that knows the token can make it. from: 0 or 1, the side that proves; nonces: rank
+ * 0's, then the other's. */
 void mn_rank_proof(mn_str token, uint64_t from, const uint8_t nonces[2 * MN_NONCE],
                    const void *data, size_t n, uint8_t out[MN_PROOF]);
 void mn_put_hello(mn_text *to, const mn_ranks_params *p);

@@ -1,6 +1,6 @@
-/* guest.h -- a plugin is a guest in the process that opens it: what it could change there. The
- * probing process compares before and after; the host sets back what a plugin is known to change
- * while it is loaded. */
+/* guest.h -- the state of the process that a plugin could change while it is loaded. The probing
+ * process compares the state before and after; the host restores the state that a plugin is known
+ * to change. */
 #ifndef MN_GUEST_H
 #define MN_GUEST_H
 #include "base/base.h"
@@ -26,18 +26,18 @@ typedef struct {
 
 /* Clauses, separated by commas; "" = there are none. */
 typedef struct {
-    /* what may take the program down: closed descriptors, signal handlers and masks */
+    /* changes that may crash the program: closed descriptors, signal handlers and masks */
     char harm[256];
-    /* what can be set back: folder, umask, limits, arithmetic */
+    /* changes that can be restored: folder, umask, limits, arithmetic */
     char odd[400];
 } mn_guest_changes;
 
 /* Reads the umask by setting it: no other thread should make files meanwhile. */
 void mn_guest_look(mn_guest_state *out);
 void mn_guest_compare(const mn_guest_state *was, const mn_guest_state *is, mn_guest_changes *out);
-/* Between the two, standard output goes where standard error does, for what a plugin prints while
- * it is loaded; the end sets folder, umask, soft limits and arithmetic to what they were. For
- * plugins that are known to need it: other threads see the difference, too. */
+/* Between the two calls, output of a plugin to standard output goes to standard error; the second
+ * call restores folder, umask, soft limits and arithmetic. For plugins that are known to need it:
+ * other threads see the difference, too. */
 typedef struct {
     mn_guest_state was;
     int output; /* the real standard output; -1 = there is none */

@@ -18,20 +18,20 @@
 
 /* ---- what plugins may call: host.c ----------------------------------------------------------- */
 
-/* What the services stand on: the registry's, or that of a probing process. */
+/* The data behind the services of the host: of a registry, or of a probing process. */
 typedef struct {
     const mn_config *cfg;
     mn_pool *pool;
-    mn_progress_fn progress; /* NULL = nobody listens */
+    mn_progress_fn progress; /* NULL = reports are dropped */
     void *progress_arg;
     mn_watch *watch;  /* NULL = calls are not waited for */
-    bool journal;     /* deaths are told and noted */
+    bool journal;     /* crashes are reported and written to the journal */
     bool no_backends; /* MN_RUNTIME_NO_BACKENDS */
-    /* told before each step of mn_plugin_load: "running its entry"; NULL = nobody asks */
+    /* called before each step of mn_plugin_load: "running its entry"; NULL = none */
     void (*phase)(const char *doing);
 } mn_services;
 
-/* One table of services per plugin: `self` tells who calls. */
+/* One table of services per plugin: `self` identifies the caller. */
 typedef struct mn_plugin_host {
     const mn_host *table; /* in sealed pages */
     mn_sealed *pages;
@@ -49,7 +49,7 @@ bool mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, cons
 
 /* ---- the registry ---------------------------------------------------------------------------- */
 
-/* What becomes of a device beside mn_device_record: who has it open, when it is tried again. */
+/* Beside mn_device_record: who has the device open, and when it is tried again. */
 typedef struct {
     mn_device *open;
     uint32_t users;      /* of open */

@@ -23,7 +23,7 @@ typedef struct {
 /* Watching: how long the prober idles between its first verdict and closing the plugin. */
 #define PROBE_WATCH_NS UINT64_C(2000000000)
 
-/* Whether there is a second verdict: without a cache nobody would ever see it. */
+/* Whether there is a second verdict; without a cache it could not be kept. */
 static inline bool probe_is_watched(const probe_request *rq) {
     return *rq->key != 0;
 }

@@ -2,11 +2,11 @@
  *
  * Folders, in this order; the first file of a plugin id wins: MINERVA_PLUGIN_PATH and `plugin_path`
  * of minerva.ini, the user's $XDG_DATA_HOME/minerva/plugins, then <folder of
- * libminerva>/minerva/plugins, or the build's own where that is a build tree. With
- * MINERVA_PLUGIN_PATH_ONLY those alone. Never the current directory: a relative path is refused.
- * Whatever is wrong with a plugin is a record with the reason, never an error of the whole. A file
- * is looked at first (who may write it, its ELF header and notes), then opened in another process
- * (minerva-probe) with a time limit, then here. */
+ * libminerva>/minerva/plugins, or the plugins of the build tree if the library is in one. With
+ * MINERVA_PLUGIN_PATH_ONLY the folders of that variable alone. Never the current directory: a
+ * relative path is refused. A plugin that cannot be used becomes a record with the reason, never an
+ * error of the registry. A file is inspected first (write access, ELF header and notes), then
+ * opened in another process (minerva-probe) with a time limit, then in this process. */
 #ifndef MN_REGISTRY_H
 #define MN_REGISTRY_H
 #include "base/base.h"
@@ -15,7 +15,7 @@
 
 typedef struct mn_registry mn_registry;
 
-/* What became of a file. A device that fails its self-test in the probe is an unusable device of a
+/* The outcome for a file. A device that fails its self-test in the probe is an unusable device of a
  * plugin that is MN_RECORD_OK. */
 typedef enum {
     MN_RECORD_PENDING, /* checks are still to come; never seen outside the registry */
@@ -23,7 +23,7 @@ typedef enum {
     /* not opened: unsafe, no plugin for this machine, or it needs instructions that this CPU
      * lacks */
     MN_RECORD_REFUSED,
-    /* for another ABI: by its note (then not opened), or by what its entry says */
+    /* for another ABI: by its note (then it is not opened), or by its entry */
     MN_RECORD_INCOMPATIBLE,
     /* could not be opened, gave a reason not to run, or broke the contract */
     MN_RECORD_FAILED,
@@ -57,7 +57,7 @@ typedef struct {
     uint32_t note_abi, note_abi_oldest;
     struct {
         bool done, ok, cached; /* done: asked, now or (cached) at an earlier start */
-        bool intrudes;         /* it changes the process, or prints, as it is loaded */
+        bool intrudes;         /* it changes the process, or prints, while it is loaded */
         bool pending;          /* it is still watched: whether it may be unloaded is not known */
         uint32_t ms, entry_ms; /* the whole probe; its entry alone */
         /* "ok in 12 ms", "remembered: ok in 12 ms; changes ...: the umask is 000"; "" = not done */
@@ -80,7 +80,7 @@ typedef struct {
 typedef struct {
     char *path;
     const char *origin; /* "plugin_path", "plugin_path_only", "user", "installed", "build tree" */
-    const char *reason; /* why nothing was looked for there; "" = searched */
+    const char *reason; /* why the folder was not searched; "" = searched */
 } mn_plugin_folder;
 
 #define MN_MAX_MEMBERS 16u /* of a group */
@@ -92,7 +92,7 @@ typedef struct {
     uint32_t index;                  /* of a group: of its first member */
     uint32_t n_members;              /* 0 = no group */
     uint32_t member[MN_MAX_MEMBERS]; /* indices, in the order of ranks */
-    mn_device_info info;             /* zero if the plugin could not tell */
+    mn_device_info info;             /* zero if the plugin did not state it */
     /* may become false at any time (quarantine), and true again (mn_registry_retry) */
     _Atomic bool usable;
     _Atomic bool lost; /* in quarantine: not usable now, but tried again */
@@ -102,7 +102,7 @@ typedef struct {
     char text[400]; /* what reason points to from the start; not for readers */
 } mn_device_record;
 
-/* How the calls of plugins are watched, and whether their crashes are noted. */
+/* How calls into plugins are watched, and whether crashes are written to the journal. */
 typedef struct {
     mn_watch_params watch;
     bool journal;     /* opens the crash journal for mn_journal_note */
@@ -124,8 +124,8 @@ const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n);
 const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n);
 /* the one that is ok; NULL = none */
 const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id);
-/* Before "there is no such plugin" is said: one that is or may be of this kind ("backend",
- * "loader"), and could not be opened for lack of memory; NULL = none. */
+/* To be asked before the message "there is no such plugin": a plugin that is or may be of this kind
+ * ("backend", "loader") and could not be opened for lack of memory; NULL = none. */
 const mn_plugin_record *mn_registry_no_memory(const mn_registry *reg, const char *kind);
 
 /* Devices of all backends, in the order of the plugins. The plugins are asked at the first call,
@@ -136,12 +136,12 @@ const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n);
  * name. */
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
 /* ---- groups of devices: groups.c ------------------------------------------------------------- */
-/* Whether the name is that of a group: "cuda:0+cuda:1", "cuda:all". */
+/* Whether the name names a group: "cuda:0+cuda:1", "cuda:all". */
 bool mn_is_group_name(mn_str name);
 #define MN_GROUP_WHY 400
-/* The record of a group by such a name; made at the first call, it lives as long as the registry,
- * and is used like a device's. mn_registry_devices does not list it, mn_registry_device finds it.
- * NULL: there can be none, and why. */
+/* The record of the group with such a name. It is made at the first call, lives as long as the
+ * registry, and is used like the record of a device. mn_registry_devices does not list it,
+ * mn_registry_device finds it. NULL: there can be no such group; the reason is returned. */
 const mn_device_record *mn_registry_group(mn_registry *reg, mn_str name, char why[MN_GROUP_WHY]);
 /* The record "cuda:ranks" of a plugin whose device 0 is a group with members in other processes;
  * the devices are listed already. NULL: too many groups. */
@@ -158,7 +158,7 @@ bool mn_devices_overlap(const mn_device_record *a, const mn_device_record *b);
 mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,
                                   mn_error *err);
 
-/* The device if somebody opened it, else NULL. To be released as well. */
+/* The device if it is open, else NULL. To be released as well. */
 mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *rec);
 /* A device stays open until mn_registry_free, a lost one until its last user has released it. NULL
  * is fine. */
@@ -167,17 +167,17 @@ void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, m
 /* ---- lost devices ---------------------------------------------------------------------------- A
  * device that said MN_CLASS_LOST is quarantined: it is in no choice, until mn_registry_retry has
  * opened it again. Between two attempts lies a delay, 1 s at first, which doubles with every
- * attempt that fails and with every loss, up to 5 min; a device that was well for that long begins
- * anew. */
+ * attempt that fails and with every loss, up to 5 min; a device that worked for 5 min begins with 1
+ * s again. */
 
-/* Unusable from now on, with the reason; the first reason of a loss stays. What still runs on it is
- * not touched: its users free that and release it. Any thread, also while others read the
- * record. */
+/* Unusable from now on, with the reason; the first reason of a loss stays. Work that still runs on
+ * it is not touched: its users free their objects and release the device. Any thread, also while
+ * others read the record. */
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why);
 /* If the device is lost, has no users and its delay is over: device_open and its self-test. Then
  * it is usable again, or the next delay begins. One thread tries; others return at once. */
 void mn_registry_retry(mn_registry *reg, const mn_device_record *rec);
-/* Why the device cannot be used; of a lost one also when it is tried again. */
+/* Why the device cannot be used; for a lost device also when it is tried again. */
 void mn_registry_say_lost(mn_registry *reg, const mn_device_record *rec, char *out, size_t cap);
 /* Seconds until then, rounded up; 0 = now, or it is not lost. */
 int32_t mn_registry_retry_s(mn_registry *reg, const mn_device_record *rec);
@@ -187,8 +187,8 @@ void mn_registry_set_delays(mn_registry *reg, uint64_t first_ns, uint64_t most_n
 /* Threads of the pool that the device's plugin runs on; at least 1. */
 uint32_t mn_device_workers(const mn_device_record *rec);
 
-/* What plugins report through mn_host.progress goes to fn; non-zero = stop. NULL = nobody listens.
- * fn is called from any thread; set it while no plugin works. */
+/* Passes reports of mn_host.progress to fn; a non-zero result stops the plugin. NULL = reports are
+ * dropped. fn is called from any thread; set it while no plugin works. */
 typedef int32_t (*mn_progress_fn)(void *arg, float done, mn_str what);
 void mn_registry_on_progress(mn_registry *reg, mn_progress_fn fn, void *arg);
 #endif

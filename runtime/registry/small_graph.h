@@ -22,7 +22,7 @@ typedef struct {
 } mn_small_graph;
 enum { MN_SMALL_X, MN_SMALL_WEIGHT, MN_SMALL_FIRST_Y }; /* tensors; the last one is y */
 
-/* In place of what was built before, of which no program is left; false = out of memory.
+/* Replaces the graph that was built before, of which no program may be left; false = out of memory.
  * n nodes of one op, x: [n_tokens, k]: LINEAR with a weight [n_rows, k] of this type (square if n >
  * 1), RMS_NORM with a weight [k], or ADD of x. */
 bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
@@ -32,7 +32,7 @@ void mn_small_graph_clear(mn_small_graph *s);
 /* Where it runs. The caller makes the queue and owns everything. */
 typedef struct {
     const mn_backend *b;
-    const mn_callee *callee; /* NULL: nobody watches the calls */
+    const mn_callee *callee; /* NULL: calls are not watched */
     mn_device *dev;
     mn_queue *queue;
     uint32_t precision, k_dtype, v_dtype; /* as in mn_compile */

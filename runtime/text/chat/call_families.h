@@ -1,5 +1,5 @@
-/* call_families.h -- how families of models mark their calls: a row of a table each, for calls.c.
- * */
+/* call_families.h -- how families of models mark their calls: a row of a table each, for
+ * calls.c. */
 #ifndef MN_CALL_FAMILIES_H
 #define MN_CALL_FAMILIES_H
 #include "text/chat/calls.h"
@@ -10,7 +10,7 @@
 /* opens: marks in front of a call or a list of them; closes: marks behind. */
 struct mn_call_family {
     const char *opens[2], *closes[2];
-    const char *hint;    /* another text of the chat template that tells the family; NULL: none */
+    const char *hint; /* another text of the chat template that identifies the family; NULL: none */
     const char *content; /* lines: a mark behind the line of the name; NULL: none */
     const char *prompt;  /* a mark that a prompt ends with, of the first call; NULL: none */
     char separator;      /* between calls without marks */

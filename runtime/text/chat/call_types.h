@@ -8,7 +8,7 @@ struct cJSON;
 /* tools: a list of {"type": "function", "function": {"name", "parameters": a JSON schema}}.
  * cJSON_Delete by the caller. MN_INVALID: something else. */
 mn_status mn_call_types_read(mn_str tools, struct cJSON **out, mn_error *err);
-/* The MN_SCHEMA_* (json/schema_types.h) that a parameter may have; 0: nothing is said of it.
+/* The MN_SCHEMA_* (json/schema_types.h) that a parameter may have; 0: the schema states none.
  * tools: may be NULL. */
 uint32_t mn_call_types_of(const struct cJSON *tools, mn_str name, mn_str key);
 

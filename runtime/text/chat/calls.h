@@ -19,7 +19,7 @@
  *     everything since the first byte that could belong to it is held, at most MN_CALL_HELD bytes,
  *     and becomes text if it turns out to be no call.
  *  2. Once a call is given, its arguments are one JSON object: every way out closes it, but an
- *     output that was cut (mn_calls_finish), which may end inside it. What models get wrong is
+ *     output that was cut (mn_calls_finish), which may end inside it. Errors of models are
  *     mended or dropped; text behind a call that broke off is text.
  *  3. Marks around a call that is given are never text: neither before it, nor behind it, nor
  *     twice, nor where one of them was forgotten.
@@ -60,13 +60,13 @@ typedef struct {
 /* known is false where there is no family. chat_template may be empty. */
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template);
 
-/* What a prompt ends with where it leaves a call's mark to the model: NULL: nothing. */
+/* The end of a prompt that leaves the mark of a call to the model; NULL: none. */
 const char *mn_call_family_prompt(const mn_call_family *family);
 /* Whether text contains a mark of the family (a special token that is part of a call). */
 bool mn_call_family_has_mark(const mn_call_family *family, mn_str text);
 
-/* MN_CALL_TEXT: what was held is the header of a text that begins behind it. MN_CALL_BAD: the byte
- * belongs to no call. */
+/* MN_CALL_TEXT: the held bytes are the header of a text that begins behind them. MN_CALL_BAD: the
+ * byte belongs to no call. */
 typedef enum { MN_CALL_MORE, MN_CALL_END, MN_CALL_TEXT, MN_CALL_BAD } mn_call_step;
 typedef struct mn_calls mn_calls;
 typedef struct {
@@ -204,29 +204,29 @@ void mn_calls_finish(mn_calls *s, mn_calls_end how, mn_events *out);
 void mn_calls_message(mn_calls *s, mn_str name, bool json, mn_events *out);
 void mn_calls_message_push(mn_calls *s, mn_str text, mn_events *out);
 void mn_calls_message_end(mn_calls *s, mn_calls_end how, mn_events *out);
-/* Whether a call is being read: what stands in it is no mark of anything else. */
+/* Whether a call is being read: bytes inside of it are no marks of anything else. */
 bool mn_calls_reading(const mn_calls *s);
 void mn_calls_free(mn_calls *s);
 
 /* ---- for the forms --------------------------------------------------------------------------- */
 /* Adds a byte to the name; false: it is too long. */
 bool mn_calls_name(mn_calls *s, char c);
-/* The name is whole: may it be called ("functions.f" is f where only that is a tool)? is_tool: it
- * is one of the request's; begins_tool: it is the beginning of one. */
+/* The name is complete. Returns whether it may be called ("functions.f" is f where only that is a
+ * tool). is_tool: it is one of the request's; begins_tool: it is the beginning of one. */
 bool mn_calls_may_call(mn_calls *s);
 bool mn_calls_is_tool(const mn_calls *s);
 bool mn_calls_begins_tool(const mn_calls *s);
-/* Gives the call; what was held belongs to it. */
+/* Gives the call; the held bytes belong to it. */
 void mn_calls_begin(mn_calls *s);
-/* Gives arguments of the last call; what was held belongs to it. */
+/* Gives arguments of the last call; the held bytes belong to it. */
 void mn_calls_put(mn_calls *s, const char *bytes, size_t n);
-/* The same, and before the first of them the call, or keeps them until its name is known. */
+/* As above; gives the call before its first arguments, or keeps them until its name is known. */
 void mn_calls_arguments(mn_calls *s, const char *bytes, size_t n);
 /* A mark behind calls: -1: the text does not begin so; 0: as far as it goes; 1: it does. */
 int mn_calls_on_close(const mn_calls *s, const char *text, size_t n);
 /* The mark of the calls was closed by the form. */
 void mn_calls_mark_closed(mn_calls *s);
-/* What is held ends with a mark of calls or functions, and is that mark alone now, to be looked at
+/* If the held bytes end with a mark of calls or functions, keeps that mark alone, to be examined
  * again. */
 bool mn_calls_ends_with_mark(mn_calls *s);
 

@@ -4,9 +4,9 @@
  *   "final" is the answer, and so is a message without a channel, and one of "commentary" that is
  *   without a recipient: it tells the user what is called next; one that is addressed to a tool is
  *   a call (https://github.com/openai/harmony/blob/main/docs/format.md); a pair such as <think> ...
- *   </think> around what is not.
- * A text that merely spells such a token switches nothing; models without such tokens are for
- * think_tags.h. */
+ *   </think> around the thinking.
+ * A text that only spells such a token changes nothing. think_tags.h handles models without such
+ * tokens. */
 #ifndef MN_CHANNELS_H
 #define MN_CHANNELS_H
 #include "text/tokenizer/tokenizer.h"
@@ -16,7 +16,7 @@ typedef enum {
     MN_CHANNEL_THINKING,
     MN_CHANNEL_CALL,
     MN_CHANNEL_HEADER
-} mn_channel; /* HEADER: marks, roles and names: nobody's text */
+} mn_channel; /* HEADER: marks, roles and names, no text */
 
 #define MN_HEADER_MAX 160 /* bytes; a header that is longer is none: what follows is the answer's */
 
@@ -27,18 +27,18 @@ typedef struct {
     mn_channel part;
     /* since <|start|>; '|' where <|channel|> stood, ' ' for other marks */
     char header[MN_HEADER_MAX];
-    char tool[MN_HEADER_MAX]; /* whom the last message is addressed to: "functions.f" */
+    char tool[MN_HEADER_MAX]; /* recipient of the last message: "functions.f" */
 } mn_channels;                /* plain data, one thread at a time; tok outlives it */
 
 mn_channels mn_channels_of(const mn_tokenizer *tok);
-/* what id is part of, in the order of the text */
+/* the channel of an id; call it in the order of the text */
 mn_channel mn_channels_push(mn_channels *c, int32_t id);
-/* Ids of a prompt: what they leave open is where the output begins. */
+/* Reads the ids of a prompt: the output begins in the channel that they leave open. */
 void mn_channels_prompt(mn_channels *c, const int32_t *ids, size_t n);
 /* Ends a header that an output broke off; MN_CHANNEL_CALL: it addresses a tool, c->tool. */
 mn_channel mn_channels_break(mn_channels *c);
 /* A special token that begins or divides a tool call ([TOOL_CALLS], <|python_tag|>): it is shown,
- * for the call is not one without it. */
+ * because the text is no call without it. */
 bool mn_channels_shows(const mn_channels *c, int32_t id);
 
 #endif

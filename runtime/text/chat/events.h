@@ -12,7 +12,7 @@ typedef struct {
     uint32_t n;
     size_t cap;
     mn_text text;
-    bool failed; /* out of memory: what was put later is missing */
+    bool failed; /* out of memory: later events are missing */
 } mn_events;
 
 void mn_events_clear(mn_events *e);

@@ -12,16 +12,16 @@
 #include "text/jinja/value.h"
 
 typedef enum {
-    MN_MESSAGES_NULL = 1, /* content that is null or missing is none, else "" */
+    MN_MESSAGES_NULL = 1, /* content that is null or missing becomes none, else "" */
     MN_MESSAGES_TEXT = 2  /* arguments are the text of their object, else the object */
 } mn_message_form;
-/* form: MN_MESSAGES_*. What is found is added to has: the forms that would make a difference. */
+/* form: MN_MESSAGES_*. has: the forms that would change the messages are added to it. */
 typedef struct {
     uint32_t form, has;
 } mn_message_style;
 
 /* Both append to a list of messages. false: failed through c; the message begins with the place
- * ("history[2]: ..."). All strings are the user's, but for roles that every template knows. */
+ * ("history[2]: ..."). All strings are user data, except for roles that every template knows. */
 /* json: a list of messages. Text parts are joined by line breaks. */
 bool mn_messages_history(mn_jctx *c, mn_str json, mn_message_style *style, mn_jlist *messages);
 /* Message number i of the caller's. */
@@ -30,7 +30,7 @@ bool mn_messages_add(mn_jctx *c, const mn_chat_message *m, size_t i, mn_message_
 
 /* ---- for the other variables of a template (chat.c) ------------------------------------------ */
 bool mn_messages_set(mn_jctx *c, mn_jdict *d, const char *name, mn_jval v);
-/* mark: 1 = the user's */
+/* mark: 1 = user data */
 bool mn_messages_set_str(mn_jctx *c, mn_jdict *d, const char *name, mn_str s, uint8_t mark);
 /* false, with an error in JSON's words: "WHAT: found a list, expected EXPECTED" */
 bool mn_messages_wrong_type(mn_jctx *c, const char *what, mn_jval v, const char *expected);

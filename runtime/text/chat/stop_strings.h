@@ -1,5 +1,5 @@
-/* stop_strings.h -- strings that end a text which comes in pieces. They may be cut anywhere between
- * pieces: what may still become one is held back. */
+/* stop_strings.h -- strings that end a text which comes in pieces. A string may be cut anywhere
+ * between pieces: text that may still become one is held back. */
 #ifndef MN_STOP_STRINGS_H
 #define MN_STOP_STRINGS_H
 #include "base/base.h"
@@ -18,12 +18,12 @@ typedef struct {
     mn_text given;
 } mn_stops;
 
-/* Copies the strings; what was set before is forgotten. MN_INVALID names the one that cannot be
+/* Copies the strings and replaces earlier ones. MN_INVALID names a string that cannot be
  * used. */
 mn_status mn_stops_set(mn_stops *s, const mn_str *strings, uint32_t n, mn_error *err);
-/* text: what is new, replaced by what can be given (lives until the next call). After the first
- * string that is met nothing is. last: no string goes on behind this text; other text may follow.
- * MN_OUT_OF_MEMORY. */
+/* text: the new text; it is replaced by the text that can be given (valid until the next call).
+ * Behind the first string that is found no text is given. last: no string continues behind this
+ * text; other text may follow. MN_OUT_OF_MEMORY. */
 mn_status mn_stops_push(mn_stops *s, mn_str *text, bool last);
 void mn_stops_free(mn_stops *s);
 

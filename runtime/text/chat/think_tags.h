@@ -18,7 +18,7 @@ void mn_think_tags_prompt(mn_think_tags *s, mn_str end_of_prompt);
  * belongs to the other one comes with the next call. last: no more will come. literal: the answer
  * is in the middle of a call: its tags are text. text->failed where memory runs out. */
 void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool literal, bool *thinking);
-/* The output was cut: what may have become a tag is dropped, but for a single '<'. */
+/* The output was cut: text that might have become a tag is dropped, except for a single '<'. */
 void mn_think_tags_cut(mn_think_tags *s);
 void mn_think_tags_free(mn_think_tags *s);
 

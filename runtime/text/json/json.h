@@ -1,4 +1,4 @@
-/* json.h -- JSON files of a model as trees, and what their objects say. */
+/* json.h -- JSON files of a model as trees, and values of their objects. */
 #ifndef MN_TEXT_JSON_H
 #define MN_TEXT_JSON_H
 #include "base/base.h"
@@ -8,25 +8,25 @@
 
 struct cJSON;
 /* cJSON's tree of text[0..n), n with its NUL if it has one; *end: behind the value, or where it is
- * wrong. cJSON says no more than NULL: *no_memory then says that an allocation failed, and nothing
- * is known about the text. Every text that the runtime makes a tree of passes here: numbers are
- * JSON's, and of members with one name the last is there, as in Python (json_strict.h). */
+ * wrong. cJSON returns NULL for every error: *no_memory then tells that an allocation failed, and
+ * nothing is known about the text. Every text that the runtime makes a tree of passes here: numbers
+ * are JSON's, and of members with one name the last is there, as in Python (json_strict.h). */
 struct cJSON *mn_json_tree(const char *text, size_t n, const char **end, bool *no_memory);
 /* MN_BAD_FILE, with name, if it is no JSON object in UTF-8. cJSON_Delete by the caller. */
 mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);
-/* The same of a text that parts were cut out of, so that messages tell places of the whole one:
- * what stands at `here` in the text stood at `there`, and so on up to the next cut; in order. */
+/* As above, for a text that parts were cut out of; messages give places in the whole text. The byte
+ * at `here` in the text was at `there` in the whole one, and so on up to the next cut; in order. */
 typedef struct {
     size_t here, there;
 } mn_json_cut;
 mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts, const char *name,
                             struct cJSON **out, mn_error *err);
-/* The same of the file with that name; NULL if there is none. */
+/* As above, for the file with that name; NULL if there is none. */
 mn_status mn_json_file(const mn_file *files, uint32_t n_files, const char *name, struct cJSON **out,
                        mn_error *err);
 
-/* What an object says under key; otherwise, if it has no such key, or not of that type, or json is
- * no object (or NULL). */
+/* The value of a key of an object; `otherwise` if the object has no such key, if the value has
+ * another type, or if json is no object or NULL. */
 const struct cJSON *mn_json_item(const struct cJSON *json, const char *key); /* NULL = nothing */
 const char *mn_json_text(const struct cJSON *json, const char *key, const char *otherwise);
 bool mn_json_id(const struct cJSON *v, int32_t *id); /* a number that can be a token's */

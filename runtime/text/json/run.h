@@ -1,10 +1,10 @@
 /* run.h -- JSON that comes byte by byte: whether it is still JSON, and the characters of a string
- * without its escapes. Nothing is kept but the nesting. */
+ * without its escapes. Only the nesting is kept. */
 #ifndef MN_JSON_RUN_H
 #define MN_JSON_RUN_H
 #include "base/base.h"
 
-#define MN_JSON_RUN_DEPTH 256 /* of lists and objects; what is nested deeper is MN_JSON_BAD */
+#define MN_JSON_RUN_DEPTH 256 /* of lists and objects; deeper nesting is MN_JSON_BAD */
 
 /* What is expected next; the numbers stand in the order of their characters. */
 typedef enum {

@@ -1,5 +1,5 @@
-/* gguf.h -- what the two files that read GGUF's tokenizer.ggml.* keys share: gguf.c, all that is
- * alike for every kind, and gguf_models.c, the kinds. Functions return MN_OK where a key is
+/* gguf.h -- shared by the two files that read GGUF's tokenizer.ggml.* keys: gguf.c has what every
+ * kind of tokeniser needs, gguf_models.c the kinds. Functions return MN_OK where a key is
  * absent. */
 #ifndef MN_TOKENIZER_GGUF_H
 #define MN_TOKENIZER_GGUF_H
@@ -7,8 +7,8 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-/* Model, stages, decoder and what else a kind of tokeniser has, once tokens and ids stand.
- * *add_bos: whether texts begin with BOS if no key says so. */
+/* Makes model, stages, decoder and other parts of one kind of tokeniser, after tokens and ids are
+ * read. *add_bos: whether texts begin with BOS if no key says so. */
 typedef mn_status (*mn_gguf_model_fn)(mn_tokenizer *tok, const mn_meta *meta, bool *add_bos,
                                       mn_error *err);
 mn_gguf_model_fn mn_gguf_model(mn_str name); /* of tokenizer.ggml.model; NULL = unknown */
@@ -20,8 +20,8 @@ mn_status mn_gguf_same_length(const char *key, uint64_t found, uint64_t expected
 /* *id stays where the key is absent or says "none". */
 mn_status mn_gguf_id(mn_tokenizer *tok, const mn_meta *meta, const char *key, int32_t *id,
                      mn_error *err);
-/* The same, and where no key says it by the spelling that the token has in all files of its
- * kind. */
+/* As above; if no key states the id, it is found by the spelling that the token has in all files of
+ * its kind. */
 mn_status mn_gguf_spelled_id(mn_tokenizer *tok, const mn_meta *meta, const char *key,
                              const char *spelling, int32_t *id, mn_error *err);
 /* The tokens of users are SentencePiece's symbols: parts of the normalised text, not what stands

@@ -1,7 +1,7 @@
 /* tokenizer.h -- text to token ids and back, by the model's own rules.
  * BPE by merges, BPE by scores in the way of SentencePiece, Unigram, WordPiece and plain words,
- * from tokenizer.json, tokenizer.model or GGUF. What a file asks for and this code does not know is
- * an error that names it: ids that merely look right are worse than none. */
+ * from tokenizer.json, tokenizer.model or GGUF. A component that this code does not know is an
+ * error that names it: ids that only look right are worse than none. */
 #ifndef MN_TOKENIZER_H
 #define MN_TOKENIZER_H
 #include "base/base.h"
@@ -13,12 +13,12 @@ extern "C" {
 
 typedef struct mn_tokenizer mn_tokenizer; /* immutable after create: any thread */
 
-/* From metadata (tokenizer.ggml.*; tokenizer.huggingface.json as text) or side-car files
- * (tokenizer.json, with tokenizer_config.json, special_tokens_map.json, generation_config.json,
- * config.json). GGUF's keys win over files. Nothing of meta and files is kept: both may go once
- * this returns.
- * MN_END (no error filled): the model has no tokeniser. MN_BAD_FILE: damaged or contradictory,
- * naming file and key. MN_UNSUPPORTED: a component unknown here, naming its type. */
+/* From metadata (tokenizer.ggml.*; tokenizer.huggingface.json as text) or companion files
+ * (tokenizer.json, with tokenizer_config.json, special_tokens_map.json,
+ * generation_config.json, config.json). GGUF's keys win over files. meta and files may be
+ * freed once this returns. MN_END (no error filled): the model has no tokeniser. MN_BAD_FILE:
+ * damaged or contradictory, naming file and key. MN_UNSUPPORTED: a component unknown here,
+ * naming its type. */
 mn_status mn_tokenizer_create(const mn_meta *meta, const mn_file *files, uint32_t n_files,
                               mn_tokenizer **out, mn_error *err);
 void mn_tokenizer_free(mn_tokenizer *tok); /* NULL is fine */
@@ -68,14 +68,14 @@ mn_status mn_detokenizer_create(const mn_tokenizer *tok, uint32_t flags, mn_deto
 void mn_detokenizer_free(mn_detokenizer *d); /* NULL is fine */
 
 /* Appends to out the characters that id completes: always whole, valid UTF-8; bytes that can belong
- * to no character become U+FFFD, an unfinished one waits for the next id, and so do tokens that
- * look otherwise at the end. An id that the vocabulary does not name gives nothing; a negative one
- * is MN_INVALID. Memory: out->failed, or MN_OUT_OF_MEMORY. */
+ * to no character become U+FFFD, an unfinished character waits for the next id, and so do tokens
+ * whose text differs at the end of an output. An id that the vocabulary does not name gives
+ * nothing; a negative one is MN_INVALID. Memory: out->failed, or MN_OUT_OF_MEMORY. */
 mn_status mn_detokenizer_push(mn_detokenizer *d, int32_t id, mn_text *out);
 /* Appends the bytes of each id from 0 to n_vocab - 1, alone and inside a text, which need not be
  * whole characters; offset: [n_vocab + 1] in out. Memory: as above. */
 mn_status mn_detokenizer_table(const mn_tokenizer *tok, mn_text *out, uint64_t *offset);
-/* what still waits becomes U+FFFD; d starts anew */
+/* bytes that still wait become U+FFFD; d starts again */
 mn_status mn_detokenizer_finish(mn_detokenizer *d, mn_text *out);
 
 #ifdef __cplusplus

@@ -81,8 +81,8 @@ const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); 
 
 /* ---- merges on their way in: vocab.c ---------------------------------------------------------
  * Each is four searches in tables larger than the caches. They are entered by the dozen, so that
- * memory brings the places of all at once; what is wrong with one is told up to that many later.
- * begin, add in the order of rank, end. */
+ * memory brings the places of all at once; an error in a merge is reported up to that many merges
+ * later. begin, add in the order of rank, end. */
 typedef struct {
     char text[96]; /* left and right, which together are their union */
     mn_str piece[3];
