@@ -1,6 +1,6 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
  * (the table), model.c (which files make the model), header.c (one weight file), config.c and
- * rope.c (config.json), families.c (what differs from family to family), names.c (tensor names),
+ * rope.c (config.json), families.c (differences between families), names.c (tensor names),
  * layout.c, f8.c and nvfp4.c (tensors that are stored otherwise than a graph wants them), json.c
  * (checked access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
@@ -30,12 +30,12 @@ bool json_is_int(const cJSON *item, int64_t lo, int64_t hi,
 mn_status header_read(mn_parsed *p, const mn_file *f, mn_error *err);
 
 struct model_family; /* families.h */
-/* What of config.json is needed after its keys were read. */
+/* Values of config.json that are needed after its keys were read. */
 typedef struct {
     cJSON *config;
     const struct model_family *family;
     int64_t n_layer;
-    int64_t unused_positions; /* rows in front of the table of positions that no token has */
+    int64_t unused_positions; /* first rows of the table of positions, which no token uses */
     bool tied;
 } model_facts;
 
@@ -45,8 +45,8 @@ typedef struct {
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native);
 
 /* ---- layout.c: by native names, before they become canonical --------------------------------- */
-/* Experts stored as one, transposed matrices, MXFP4 as released, F8 with its scales: each described
- * as it lies. */
+/* Describes experts stored as one, transposed matrices, MXFP4 as released, and F8 with its scales
+ * in place. */
 mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err);
 /* A model_join that joins nothing: refuses models whose weights are quantised in a way that this
  * loader does not read. */
@@ -59,8 +59,8 @@ extern const char safetensors_known_types[]; /* for messages */
  * appended. s stays where it is. */
 mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
                   mn_error *err);
-/* nvfp4.c: U8 tensor t with its scales and that of the whole tensor (NULL: an error) described as
- * one. Both stay where they are. */
+/* nvfp4.c: describes U8 tensor t, its scales and the scale of the whole tensor (NULL: an error) as
+ * one tensor. The data stays in place. */
 mn_status nvfp4_read(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *scale,
                      const mn_parsed_tensor *whole, mn_error *err);
 

@@ -180,7 +180,7 @@ typedef struct {
     uint32_t *first; /* [n_rules] first of its nodes; rules lie one behind the other */
     char **name;     /* [n_rules] for messages, in one block */
     uint32_t n_rules;
-    bool calls_root; /* rule 0 is called; else its end, node 0, is that of the text */
+    bool calls_root; /* rule 0 is called; else the end of rule 0, node 0, is the end of the text */
 } mn_gnfa;
 mn_status mn_gnfa_build(mn_gbuild *b, mn_gnfa *out);
 void mn_gnfa_free(mn_gnfa *a);

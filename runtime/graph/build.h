@@ -1,10 +1,10 @@
-/* build.h -- what the files that make a graph share: tensors and nodes appended one by one, the
- * first failure kept. */
+/* build.h -- functions that append tensors and nodes to a graph; the first failure is
+ * kept. */
 #ifndef MN_GRAPH_BUILD_H
 #define MN_GRAPH_BUILD_H
 #include "graph/graph.h"
 
-/* Keeps the first failure; false. */
+/* Keeps the first failure; returns false. */
 bool mn_gb_fail(mn_model_graph *g, mn_status st);
 bool mn_gb_no_memory(mn_model_graph *g);
 /* -1 after a failure. The name is copied. */
@@ -12,7 +12,7 @@ int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_
                      uint32_t n_dim, const int64_t *dim);
 /* An interior f32 tensor [rows, a] or, with b > 0, [rows, a, b]. */
 int32_t mn_gb_interior(mn_model_graph *g, const char *name, int64_t rows, int64_t a, int64_t b);
-/* An interior tensor that was made becomes an output, which the host binds. */
+/* Makes an interior tensor an output, which the host binds. */
 void mn_gb_make_output(mn_model_graph *g, int32_t t, const char *name);
 int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim,
                      const int64_t *dim, mn_graph_weight w);
@@ -28,8 +28,8 @@ void mn_gb_end(mn_model_graph *g);
 /* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g
  * failed. */
 const float *mn_gb_widen(mn_model_graph *g, const char *name, bool optional, int64_t n);
-void mn_gb_check_biases(mn_model_graph *g); /* after all: none is left over whose weight was used */
-/* graph_unused.c, after all: no tensor is left over without which it is another model. */
+void mn_gb_check_biases(mn_model_graph *g); /* after all others: fails if a bias was left over */
+/* graph_unused.c, after all others: fails if a tensor is left over that the model needs. */
 void mn_gb_check_unused(mn_model_graph *g);
 /* graph_rope.c: makes the angles; sets g->freqs and g->rope_mscale */
 void mn_gb_freqs(mn_model_graph *g);

@@ -10,7 +10,7 @@
 #include "base/sealed.h"
 #include "model/meta.h"
 
-/* A loader that may be asked, as the registry holds it. */
+/* A loader of the registry that may be asked. */
 typedef struct {
     const mn_loader *loader;
     void *self;
@@ -29,7 +29,7 @@ typedef struct {
     uint32_t n, flags;
 } mn_file_set;
 /* flags: MN_MAP_*. The patterns of the loaders say which files. Errors name the path, or the shard
- * that is missing; where no model is, the message lists the patterns. */
+ * that is missing; if there is no model, the message lists the patterns. */
 mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
                            uint32_t n_loaders, mn_file_set *out, mn_error *err);
 void mn_file_set_close(mn_file_set *set);
@@ -52,19 +52,19 @@ typedef struct mn_canonical {
     uint32_t *by_name; /* indices sorted by name */
     uint64_t n_params, n_bytes;
     bool ignore_unused;   /* tensors that no graph uses are no error */
-    const mn_file *given; /* what loaders get of the files, in sealed pages */
+    const mn_file *given; /* the files as loaders get them, in sealed pages */
     mn_sealed *file_pages, *plane_pages;
 } mn_canonical;
 
 /* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident,
- * checks every plane against its file. A loader that claims the files and cannot read them gives
- * way to the next. Errors name the path; if no loader claims it, or if none of several can read it,
- * the message lists the loaders and what each said. */
+ * checks every plane against its file. If a loader claims the files and cannot read them, the next
+ * one is tried. Errors name the path; if no loader claims it, or if none of several can read it,
+ * the message lists the loaders and their errors. */
 mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
                             uint32_t n_loaders, mn_canonical **out, mn_error *err);
-/* After work that read the files: st; or MN_IO_ERROR, whatever st was, if one of them is not what
- * it was when it was mapped. look: also at size and time of those that hold tensors (a system call
- * per file); else a guarded fault alone tells. Once changed, always changed. */
+/* To be called after work that read the files. Returns st, or MN_IO_ERROR if a file has changed
+ * since it was mapped. look: also compares size and time of files with tensors (a system call per
+ * file); else only a guarded fault counts. Once changed, always changed. */
 mn_status mn_canonical_settle(const mn_canonical *m, bool look, mn_status st, mn_error *err);
 void mn_canonical_close(mn_canonical *m);
 /* NULL = absent */
@@ -84,17 +84,17 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 /* The angles of some layers: {arch}.rope.* keys with the base and the width of these layers. */
 typedef struct {
     int64_t n_rot;  /* dims of a head that rotate */
-    int64_t n_turn; /* of their pairs, those that turn; the angles of the rest are 0 */
+    int64_t n_turn; /* pairs of these dims that rotate; the angles of the other pairs are 0 */
     double theta;
     bool scaled; /* the model's scaling and factors apply; Gemma 3's window layers have none */
 } mn_rope_table;
 
-/* Layers whose keys and values lie in the same pages: equal in shape, and in what they still
- * see. */
+/* Layers whose keys and values lie in the same pages: their shapes and windows are
+ * equal. */
 typedef struct {
     int64_t window; /* 0 = every position */
     int64_t n_head_kv, head_dim_k, head_dim_v;
-    int64_t one_step; /* 1: an encoder's: nothing is kept beyond the step of a text */
+    int64_t one_step; /* 1: of an encoder: nothing is kept after the step of a text */
 } mn_kv_group;
 
 /* One layer. Layers of one model may differ in any of it. */
@@ -106,13 +106,13 @@ typedef struct {
     /* n_expert 0: dense */
     int64_t n_expert, n_expert_used, n_ff_expert;
     int32_t rope;                /* index of mn_hparams.rope; -1 = no rotation */
-    uint32_t kv_group, kv_layer; /* kv_layer: the how-manieth of its group */
+    uint32_t kv_group, kv_layer; /* kv_layer: index of the layer in its group */
 } mn_layer_shape;
 
 typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_vocab, n_ctx_train;
-    int64_t n_pos;               /* positions that the model has learned: none beyond; 0 = any */
+    int64_t n_pos; /* positions that the model has learned vectors for; 0 = no limit */
     const mn_layer_shape *layer; /* [n_layer] */
     mn_kv_group kv[MN_MAX_KV_GROUP];
     uint32_t n_kv;
@@ -124,8 +124,8 @@ typedef struct {
     bool parallel_residual;
     bool tied;          /* the output matrix is the embedding table */
     bool head_norms;    /* heads of q and k are normalised in every layer */
-    bool post_norms;    /* what a block gives is normalised before it is added */
-    bool zero_window;   /* GGUF has the window's key even where there is none: then 0 */
+    bool post_norms;    /* the output of a block is normalised before it is added */
+    bool zero_window;   /* GGUF has the window's key also without a window: it is 0 then */
     bool bidirectional; /* an encoder: a row sees all of its text, later positions, too */
     /* rotary embedding */
     mn_rope_table rope[MN_MAX_ROPE];
@@ -138,7 +138,7 @@ typedef struct {
     uint32_t route; /* MN_ROUTE_* */
     bool route_normalise;
     double route_scale;
-    int64_t n_expert; /* of the layer that has most; 0 = the model has none */
+    int64_t n_expert; /* of the layer with the most experts; 0 = the model has none */
 } mn_hparams;
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected.
  * n_vocab: rows of the embedding. The layers are in the arena. */
@@ -148,13 +148,13 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
 const char *mn_arch_pre_tokenizer(const mn_meta *meta);
 /* mn_hparams.bidirectional alone; false where its key is damaged. */
 bool mn_hparams_is_encoder(const mn_canonical *m);
-/* Angles per position of each rotated pair of a table [n_rot/2], scaling applied. factors: what the
- * frequencies are divided by (rope_freqs.weight, or longrope's set), or NULL; a table without
- * scaling takes none. Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code;
- * yarn: Peng et al. 2023; longrope: Ding et al. 2024. mscale: for sin and cos. */
+/* Angles per position of each rotated pair of a table [n_rot/2], scaling applied. factors: divisors
+ * of the frequencies (rope_freqs.weight, or longrope's set), or NULL; a table without scaling needs
+ * none. Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code; yarn: Peng et
+ * al. 2023; longrope: Ding et al. 2024. mscale: for sin and cos. */
 void mn_rope_freqs(const mn_hparams *hp, const mn_rope_table *table, const float *factors,
                    float *freqs, double *mscale);
-double mn_rope_yarn_mscale(double factor); /* yarn's mscale where a file says nothing else */
+double mn_rope_yarn_mscale(double factor); /* yarn's mscale unless a file states another one */
 
 /* Plane `plane` of part `part` of a tensor. */
 static inline const mn_plane *mn_tensor_plane(const mn_tensor_info *t, uint32_t part,

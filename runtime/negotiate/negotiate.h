@@ -4,8 +4,8 @@
  * that the host measured. One device runs the whole graph if one is enough; else contiguous
  * segments of nodes over several. KV_STORE and ATTENTION of a layer stay on one device, and so do
  * EMBED and SAMPLE (they share the slots). The record explains itself: mn_placement_explain.
- * docs/negotiation.md has the rules. What a plugin states is read as bounded claims, never believed
- * to be consistent. */
+ * docs/negotiation.md has the rules. Statements of a plugin are bounded claims; they are never
+ * assumed to be consistent. */
 #ifndef MN_NEGOTIATE_H
 #define MN_NEGOTIATE_H
 #include "base/base.h"
@@ -19,8 +19,8 @@
 
 #define MN_REQUEST_MEASURE 2u /* rates that are remembered are measured again */
 
-#define MN_REQUEST_AHEAD 4u  /* run_ahead is the caller's: for every device */
-#define MN_REQUEST_STRICT 8u /* no device of the list is passed over, whatever else is there */
+#define MN_REQUEST_AHEAD 4u  /* run_ahead comes from the caller and holds for every device */
+#define MN_REQUEST_STRICT 8u /* a device of the list that cannot be used is an error */
 
 /* Who wants to know how far an import is; done: 0 to 1; non-zero: cancel. fn may be NULL. */
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
     void *arg;
 } mn_watcher;
 
-/* What the session wants; zeros were replaced by defaults before. */
+/* The request of a session; zeros were replaced by defaults before. */
 typedef struct {
     const char *devices;       /* "auto" or a list of names, best first */
     uint32_t precision;        /* MN_PRECISION_* */
@@ -37,7 +37,7 @@ typedef struct {
     /* rows of a step where a GPU has the whole graph, is fast and has memory to spare; 0 = n_batch.
      * mn_placement.symbol_max says which it became */
     uint32_t n_batch_wide;
-    uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
+    uint32_t threads; /* of the host's pool; measured rates of a CPU depend on it */
     uint32_t flags;   /* MN_REQUEST_* */
     /* of the KV cache: 0 = room for all sequences at full length. kv_bytes: for mn_negotiate_kv,
      * which sets kv_positions */
@@ -46,12 +46,12 @@ typedef struct {
     mn_held_list *held; /* weights that are on devices already; NULL: none are shared */
     /* steps in flight at most, on a device that works by itself; 0 = 1 */
     uint32_t run_ahead;
-    /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
+    /* [n_passed_over] devices that auto and cpu do not ask, because they broke a claim */
     const mn_device_record *const *passed_over;
     uint32_t n_passed_over;
 } mn_request;
 
-/* What one device was seen to do, or claims. */
+/* Rates of one device, measured or claimed. */
 #define MN_MAX_RATES 8
 typedef struct {
     uint32_t dtype, pad;
@@ -83,7 +83,7 @@ typedef enum {
     MN_TRIAL_SMALL_SHARE, /* the device's part would not be worth the copies */
     MN_TRIAL_TOO_SLOW,    /* than what it would replace */
 } mn_trial_result;
-/* How a split that auto tried would have been: this device's nodes, another's for the rest. */
+/* A split that auto tried: nodes of this device, and another device for the rest. */
 typedef struct {
     mn_trial_result result;
     double score, copy_us, share; /* as mn_offer.score; share: of the weight bytes read per token */
@@ -91,7 +91,7 @@ typedef struct {
     char reason[200]; /* why it was not taken; "" = it was, or was not tried */
 } mn_trial;
 
-/* The steps of an offer; how far it came. */
+/* The steps of an offer; the offer has the last step that it reached. */
 typedef enum {
     MN_STAGE_PLUGIN,    /* it has no backend */
     MN_STAGE_DEVICE,    /* not usable */
@@ -102,7 +102,7 @@ typedef enum {
     MN_STAGE_OFFERED    /* can run the whole graph */
 } mn_offer_stage;
 
-/* What became of a device; docs/negotiation.md. */
+/* The outcome for a device; docs/negotiation.md. */
 typedef enum {
     MN_OUTCOME_CHOSEN,
     MN_OUTCOME_QUARANTINED, /* lost, and not tried again yet */
@@ -142,7 +142,7 @@ typedef struct {
     mn_outcome outcome;
     mn_rates rates;
     mn_trial trial;
-    /* [n_answers] what mn_segment_ask was told, so that no segment is asked twice (segment.c) */
+    /* [n_answers] answers to mn_segment_ask, so that no segment is asked twice (segment.c) */
     struct mn_segment_answer *answers;
     size_t n_answers, cap_answers;
 } mn_offer;
@@ -187,24 +187,24 @@ typedef struct {
  * they belong to. With nothing in flight a whole batch always finds its pages. */
 uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                      uint32_t ahead);
-/* The same for a cache of so many positions, which sequences share; 0 = as above. */
+/* As mn_kv_pages, for a cache of so many positions, which sequences share; 0 = as mn_kv_pages. */
 uint64_t mn_kv_pages_for(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                          uint32_t ahead, uint64_t positions);
 /* steps that a session on this device alone has in flight at most */
 uint32_t mn_steps_ahead(const mn_device_record *d, const mn_request *r);
-/* Of one sequence, with nothing in flight: a share of the above. */
+/* The pages of one sequence, with nothing in flight. */
 uint64_t mn_kv_pages_of_one(const mn_kv_group *group, uint32_t page_tokens, int64_t n_ctx,
                             uint32_t ahead);
 
 /* MN_NO_DEVICE: a name that does not exist (lists those that do), or nothing named can run the
- * graph (says why for each). MN_OUT_OF_MEMORY: memory alone is in the way (says how much is needed
- * for what). *out is freed by the caller; on an error it is empty, except with
+ * graph (says why for each). MN_OUT_OF_MEMORY: only memory is missing (the message lists the needed
+ * amounts). *out is freed by the caller; on an error it is empty, except with
  * MN_REQUEST_EXPLAIN. */
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                        mn_placement *out, mn_error *err);
-/* The same with a KV cache of kv_bytes; 0 = as large as n_seq and n_ctx want it or, where the
- * memory for that is not there but for one sequence it is, as there is memory for. Takes
- * n_batch_wide where that is worth it. */
+/* As mn_negotiate, with a KV cache of kv_bytes; 0 = room for n_seq sequences of n_ctx positions or,
+ * if memory suffices for one such sequence only, as much as there is memory for. Takes n_batch_wide
+ * where that is worth it. */
 mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                           mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);

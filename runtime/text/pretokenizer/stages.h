@@ -13,7 +13,7 @@ typedef struct {
     size_t len;
 } mn_regex; /* code: pcre2_code, or NULL for a literal */
 
-/* where: what to call the pattern in messages. The expression is Oniguruma's, rewritten for PCRE2
+/* where: the name of the pattern in messages. The expression is Oniguruma's, rewritten for PCRE2
  * (regex_syntax.h); MN_UNSUPPORTED for what has no counterpart there. */
 mn_status mn_regex_compile(mn_regex *out, mn_str expression, const char *where, mn_error *err);
 mn_status mn_regex_literal(mn_regex *out, mn_str text, mn_error *err);
@@ -142,7 +142,7 @@ const char *mn_json_prepend_scheme(const struct cJSON *json);
 
 /* "NFC", "NFD", "NFKC", "NFKD"; MN_END (no error filled): no such form. */
 mn_status mn_stages_add_form(mn_stages *out, mn_str name, mn_error *err);
-const char *mn_stage_form(const mn_stage *stage); /* its name; NULL = it is another stage */
+const char *mn_stage_form(const mn_stage *stage); /* its name; NULL = another kind of stage */
 /* BERT's normaliser and pre-tokeniser. */
 mn_status mn_stages_add_bert_normalizer(mn_stages *out, bool clean, bool chinese, bool strip,
                                         bool lower, mn_error *err);
