@@ -124,25 +124,27 @@ void mn_listing_free(mn_listing *list) {
 }
 
 /* ---- paths and small files ------------------------------------------------------------------- */
-/* A path of the user's: "~" is the home; anything that is not absolute then is none. */
+/* A path of the user's, absolute and without slashes at its end: "~" is the home, and what else
+ * does not begin with a slash lies in the working folder. NULL: no home, or out of memory. */
 static char *whole_path(const char *path, bool *no_memory) {
     const char *home = secure_getenv("HOME");
     const bool tilde = path[0] == '~' && (path[1] == '/' || !path[1]);
+    char here[PATH_MAX];
     if (tilde && (!home || *home != '/'))
         return NULL;
+    if (!tilde && *path != '/' && !getcwd(here, sizeof here))
+        return NULL;
     mn_text t = {0};
-    mn_text_puts(&t, tilde ? home : "");
+    if (tilde)
+        mn_text_puts(&t, home);
+    else if (*path != '/')
+        mn_text_printf(&t, "%s/", here);
     mn_text_puts(&t, path + tilde);
+    while (t.len > 1 && t.ptr[t.len - 1] == '/')
+        t.ptr[--t.len] = 0;
     char *whole = mn_text_take(&t);
     *no_memory = !whole;
-    if (whole && *whole == '/')
-        return whole;
-    char *absolute =
-        whole && *whole ? realpath(whole, NULL) : NULL; /* "cache" of the working folder */
-    mn_free(whole);
-    char *copy = absolute ? mn_strndup(absolute, strlen(absolute)) : NULL;
-    free(absolute);
-    return copy;
+    return whole;
 }
 
 mn_status mn_user_path(const char *variable, const char *otherwise, const char *tail, char **out,

@@ -324,6 +324,16 @@ static void cache_of_hugging_face(void **state) {
     expect(home, "org/quants", "", "");
     setenv("HF_HUB_CACHE", unit_path(home, HUB), 1);
     expect(home, "half/loaded", "", "");
+    setenv("HF_HUB_CACHE", "~/" HUB, 1);
+    expect(home, "org/quants", SNAPSHOT "/m-Q4_K_M.gguf", "huggingface");
+    char here[2048];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(home), 0);
+    setenv("HF_HUB_CACHE", "not/there/yet", 1);
+    expect(home, "org/quants", "", "");
+    setenv("HF_HUB_CACHE", ".cache/huggingface/hub", 1);
+    expect(home, "org/quants", SNAPSHOT "/m-Q4_K_M.gguf", "huggingface");
+    assert_int_equal(chdir(here), 0);
     unsetenv("HF_HOME");
     unsetenv("HF_HUB_CACHE");
 }
