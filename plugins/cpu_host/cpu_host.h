@@ -193,7 +193,8 @@ typedef struct {
     /* Whether the node does in this execution what its maker would do, which then does not run:
      * first reads operand 0 of the maker instead of its own, which it fills. NULL: no */
     mnc_takes_fn takes;
-    void *user; /* static data; not freed */
+    void *user; /* static data, or memory of the host's that is released with the program: */
+    bool owns_user;
     uint64_t worker_bytes;
     uint64_t shared_bytes;
 } mnc_op;

@@ -288,6 +288,9 @@ mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_er
 void mnc_program_free(mn_program *p) {
     if (!p)
         return;
+    for (uint32_t i = 0; i < p->n_steps; i++)
+        if (p->steps[i].op.owns_user)
+            mnc_delete(p->dev, p->steps[i].op.user);
     mnc_delete(p->dev, p->symbol_max);
     mnc_delete(p->dev, p->steps);
     mnc_delete(p->dev, p->allocations);

@@ -1,6 +1,6 @@
 /* linear.c -- LINEAR: who computes which rows of which weight, by which kernel of the table.
  * Parts share out the rows of all weights, not those of x: each byte of a weight is read once. */
-#include "nodes.h"
+#include "plan.h"
 #include "blas.h"
 #include "lanes.h"
 #include <float.h>
@@ -174,21 +174,36 @@ uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
     return (uint64_t)sum;
 }
 
-/* So few rows that a part has some columns of all of them: what reads those columns alone is done
- * where they are made. Then tiles are each thread's own, because a thread makes them of so few rows
- * in less time than threads wait for one another. */
-#define COLUMN_ROWS 32
-_Static_assert(COLUMN_ROWS >= MNK_LANES_ROWS, "tiles of MNK_X_ROWS8 are made by threads alone");
+_Static_assert(MNK_COLUMN_ROWS >= (int)MNK_LANES_ROWS, "tiles of MNK_X_ROWS8 are threads' own");
 
-static mnk_forms forms_of(const mnc_call *c, uint32_t n_threads) {
-    const mnc_operand *x = &c->in[MN_LINEAR_X];
-    mnk_forms f = {0};
-    if (x->rows <= COLUMN_ROWS)
-        f.n_own = n_threads;
+/* What the plan has for this execution. */
+typedef struct {
+    const mnk_plan *plan;
+    uint32_t range;
+    int reads; /* MNK_STORED or MNK_SECOND */
+} planned;
+/* A second layout is read where all weights have theirs that may have one: mostly all or none. */
+static planned planned_of(const mnc_call *c) {
+    const mnk_plan *plan = c->user;
+    const uint32_t range = mnk_plan_range(plan, c->in[MN_LINEAR_X].rows);
+    planned p = {plan, range, MNK_SECOND};
     for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const mnk_kernels *k = mnk_plan_kernels(plan, range, i);
         const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-        mnk_forms_add(&f, mnk_kernel(c->user, wt, x->rows));
+        if (k->of[MNK_SECOND] != k->of[MNK_STORED] && !wt->repacked)
+            p.reads = MNK_STORED;
     }
+    return p;
+}
+/* The kernel of weight i. */
+static const mnk_linear *kernel_of(const planned *p, uint32_t i) {
+    return mnk_plan_kernels(p->plan, p->range, i)->of[p->reads];
+}
+static mnk_forms forms_of(const mnc_call *c, const planned *p, uint32_t n_threads) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    mnk_forms f = p->plan->forms[p->range][p->reads];
+    if (f.n_own)
+        f.n_own = n_threads;
     mnk_forms_place(&f, x->cols, x->rows, mnk_groups(x->rows));
     return f;
 }
@@ -223,7 +238,8 @@ bool mnk_linear_takes(const mnc_call *c) {
         return false;
     const mnc_weight *only = c->in[MN_LINEAR_WEIGHT].weight;
     const bool narrow = c->node->n_out == 1 && is_narrow(only->rows, x->cols);
-    return x->rows && x->rows <= COLUMN_ROWS && x->cols % 32 == 0 && !narrow;
+    const bool are_few = x->rows && x->rows <= MNK_COLUMN_ROWS;
+    return are_few && x->cols % 32 == 0 && !narrow;
 }
 
 /* Sums of squares of r rows, [r, k / 32], behind the forms of x. */
@@ -317,14 +333,17 @@ static void apply_norm(const mnc_call *c, const mnk_forms *f, int64_t i, float *
 /* Once for all weights: to 8 bits, or to tiles. */
 void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    const mnk_forms f = forms_of(c, w->n_threads);
+    const planned p = planned_of(c);
+    const mnk_forms f = forms_of(c, &p, w->n_threads);
     uint8_t *made = c->shared;
     int64_t lo;
     int64_t hi;
     if (mnk_linear_takes(c))
         take_norm(c, w, &f);
-    if (f.kern[MNK_X_A8])
-        mnk_quantise_rows(w, x->ptr, x->rows, 1, x->cols, made + f.at[MNK_X_A8]);
+    if (f.kern[MNK_X_A8]) {
+        uint8_t *to = made + f.at[MNK_X_A8];
+        mnk_quantise_rows(w, x->ptr, x->rows, 1, x->cols, to);
+    }
     if (!mnk_forms_has_tiles(&f))
         return;
     mnc_range(w, mnk_groups(x->rows), 1, &lo, &hi);
@@ -332,7 +351,8 @@ void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
         const int64_t bytes = mnk_group_bytes(x->cols, form);
         for (int64_t g = lo; g < hi && f.kern[form]; g++) {
             uint8_t *to = made + f.at[form] + g * bytes;
-            pack_group(f.kern[form], x->ptr, g * MNK_GROUP, x->rows, x->cols, to);
+            const int64_t first = g * MNK_GROUP;
+            pack_group(f.kern[form], x->ptr, first, x->rows, x->cols, to);
         }
     }
 }
@@ -360,13 +380,12 @@ static void pack_own(const mnc_call *c, const mnc_worker *w, const mnk_forms *f,
 }
 
 /* The thread's tiles, which it makes for its first part of the products. */
-static void make_own(const mnc_call *c, const mnc_worker *w) {
-    const mnk_forms f = forms_of(c, w->n_threads);
-    if (w->again || !f.n_own)
+static void make_own(const mnc_call *c, const mnc_worker *w, const mnk_forms *f) {
+    if (w->again || !f->n_own)
         return;
     for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++)
-        if (f.kern[form])
-            pack_own(c, w, &f, form);
+        if (f->kern[form])
+            pack_own(c, w, f, form);
 }
 
 /* Row j of x, or its group, in the form that the kernel reads. */
@@ -384,16 +403,24 @@ static const uint8_t *row_of_x(const mnc_call *c, const mnc_worker *w, const mnk
 }
 
 /* ---- the node -------------------------------------------------------------------------------- */
+/* A node at work: what is the same for all of its outputs. */
+typedef struct {
+    const mnc_call *c;
+    mnc_worker *w;
+    planned p;
+    mnk_forms forms;
+} linear;
+
 /* Outputs [lo, hi) of weight i, of rows [first, end) of x. */
-static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int64_t hi,
-                   int64_t first, int64_t end) {
-    const mnk_use *use = c->user;
+static void output(const linear *o, uint32_t i, int64_t lo, int64_t hi, int64_t first,
+                   int64_t end) {
+    const mnc_call *c = o->c;
+    const mnk_use *use = &o->p.plan->use;
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
     const mnc_weight *bias = mnc_optional(c, MN_LINEAR_BIAS + 2 * i);
     const int64_t r = x->rows;
-    const mnk_linear *kern = mnk_kernel(use, wt, r);
-    const mnk_forms forms = forms_of(c, w->n_threads);
+    const mnk_linear *kern = kernel_of(&o->p, i);
     float *y = c->out[i].ptr; /* [R, N] */
     const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
     bool done = false;
@@ -401,17 +428,18 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
         done = mnk_blas_rows(wt, (const float *)x->ptr + first * x->cols, end - first,
                              y + first * wt->rows, wt->rows, lo, hi);
     if (!done) {
-        mnk_pair *pair = w->scratch;
-        uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
+        mnk_pair *pair = o->w->scratch;
+        uint8_t *panel = (uint8_t *)o->w->scratch + pairs_bytes(c->max_rows);
         for (int64_t j = first; j < end; j++) {
-            pair[j - first].x = row_of_x(c, w, &forms, kern, j);
-            pair[j - first].y = y + j * wt->rows;
+            mnk_pair *of_row = &pair[j - first];
+            of_row->x = row_of_x(c, o->w, &o->forms, kern, j);
+            of_row->y = y + j * wt->rows;
         }
         mnk_linear_rows(kern, wt, pair, end - first, lo, hi, panel);
     }
     const bool lacks_norm = mnk_linear_takes(c);
     for (int64_t j = first; j < end && lacks_norm; j++)
-        apply_norm(c, &forms, j, y + j * wt->rows, lo, hi);
+        apply_norm(c, &o->forms, j, y + j * wt->rows, lo, hi);
     if (bias)
         add_bias(bias, y + first * wt->rows, end - first, wt->rows, lo, hi);
 }
@@ -433,14 +461,15 @@ static int64_t all_rows(const mnc_call *c) {
 /* Quantisation by blocks of 32; outputs by 16, all outputs the same share; narrow ones by rows. */
 int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    const mnk_forms f = forms_of(c, 1);
+    const planned p = planned_of(c);
+    const mnk_forms f = forms_of(c, &p, 1);
     int64_t n = 0;
     const bool tiles = mnk_forms_has_tiles(&f);
     if (stage == MNC_FIRST && tiles)
         return 0;
     if (stage == MNC_FIRST)
         return (x->cols + 31) / 32;
-    if (x->rows > COLUMN_ROWS)
+    if (x->rows > MNK_COLUMN_ROWS)
         return 0;
     const mnc_weight *only = c->in[MN_LINEAR_WEIGHT].weight;
     const bool narrow = is_narrow(only->rows, x->cols);
@@ -465,7 +494,8 @@ mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) 
     if (!x->rows)
         return (mnc_work){0, 0};
     if (stage == MNC_FIRST) {
-        const mnk_forms f = forms_of(c, 1);
+        const planned p = planned_of(c);
+        const mnk_forms f = forms_of(c, &p, 1);
         const bool in_rows = f.kern[MNK_X_A8] || mnk_linear_takes(c);
         if (!in_rows && !mnk_forms_has_tiles(&f))
             return (mnc_work){0, 0};
@@ -476,54 +506,58 @@ mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) 
 }
 
 /* The same share of each weight: that of one memory node, where the parts are those of nodes. */
-static void share_of_each(const mnc_call *c, mnc_worker *w) {
+static void share_of_each(const linear *o) {
+    const mnc_call *c = o->c;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const int64_t n = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
         int64_t lo;
         int64_t hi;
-        mnc_range_guided(w, n, 16, &lo, &hi);
+        mnc_range_guided(o->w, n, 16, &lo, &hi);
         if (c->out[i].ptr && lo < hi)
-            output(c, w, i, lo, hi, 0, c->in[MN_LINEAR_X].rows);
+            output(o, i, lo, hi, 0, c->in[MN_LINEAR_X].rows);
     }
 }
 
 /* This part's columns, of all rows. */
-static void columns_of_part(const mnc_call *c, mnc_worker *w) {
+static void columns_of_part(const linear *o) {
+    const mnc_call *c = o->c;
     int64_t lo;
     int64_t hi;
     int64_t first;
     int64_t end;
-    mnc_range_rows(w, c->in[MN_LINEAR_X].rows, &first, &end);
+    mnc_range_rows(o->w, c->in[MN_LINEAR_X].rows, &first, &end);
     for (uint32_t i = 0; i < c->node->n_out; i++) {
-        mnc_range_units(w, c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows, &lo, &hi);
-        output(c, w, i, lo, hi, first, end);
+        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+        mnc_range_units(o->w, wt->rows, &lo, &hi);
+        output(o, i, lo, hi, first, end);
     }
 }
 
 /* Outputs [lo, hi) of all weights' side by side, of rows [first, end) of x. */
-static void outputs(const mnc_call *c, mnc_worker *w, int64_t lo, int64_t hi, int64_t first,
-                    int64_t end) {
+static void outputs(const linear *o, int64_t lo, int64_t hi, int64_t first, int64_t end) {
+    const mnc_call *c = o->c;
     int64_t begin = 0;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const int64_t n = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
         const int64_t from = lo > begin ? lo - begin : 0;
         const int64_t to = hi - begin < n ? hi - begin : n;
         if (c->out[i].ptr && from < to)
-            output(c, w, i, from, to, first, end);
+            output(o, i, from, to, first, end);
         begin += shared_rows(c, i);
     }
 }
 
 /* Rows of x that are multiplied with all weights before the next: equal shares of as many as a
  * second cache holds. */
-static int64_t rows_at_once(const mnc_call *c) {
-    const mnc_operand *x = &c->in[MN_LINEAR_X];
+static int64_t rows_at_once(const linear *o) {
+    const mnc_operand *x = &o->c->in[MN_LINEAR_X];
     int64_t most = x->rows;
-    for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-        const mnk_linear *kern = mnk_kernel(c->user, wt, x->rows);
-        if (kern->rows_at_once && kern->rows_at_once(x->cols) < most)
-            most = kern->rows_at_once(x->cols);
+    for (uint32_t i = 0; i < o->p.plan->n_weights; i++) {
+        const mnk_linear *kern = kernel_of(&o->p, i);
+        int64_t some = most;
+        if (kern->rows_at_once)
+            some = kern->rows_at_once(x->cols);
+        most = some < most ? some : most;
     }
     const int64_t turns = (x->rows + most - 1) / most;
     const int64_t grain = 2 * MNK_GROUP;
@@ -534,81 +568,58 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     const int64_t r = c->in[MN_LINEAR_X].rows;
     int64_t lo;
     int64_t hi;
-    make_own(c, w);
+    linear o = {.c = c, .w = w, .p = planned_of(c)};
+    o.forms = forms_of(c, &o.p, w->n_threads);
+    make_own(c, w, &o.forms);
     if (w->in_cells) {
-        columns_of_part(c, w);
+        columns_of_part(&o);
         return;
     }
     if (w->n_nodes > 1) {
-        share_of_each(c, w);
+        share_of_each(&o);
         return;
     }
     const int64_t n = all_rows(c);
-    const int64_t some = rows_at_once(c);
+    const int64_t some = rows_at_once(&o);
     const int64_t turns = (r + some - 1) / some;
     mnc_range_guided(w, n * turns, 16, &lo, &hi);
     for (int64_t first = 0; first < r; first += some) {
         const int64_t end = first + some < r ? first + some : r;
         const int64_t from = lo > 0 ? lo : 0;
         const int64_t to = hi < n ? hi : n;
-        outputs(c, w, from, to, first, end);
+        outputs(&o, from, to, first, end);
         lo -= n;
         hi -= n;
     }
 }
 
-void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
-                         uint64_t *panel, uint32_t *forms) {
-    const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
-    /* experts with many pairs are multiplied without tiles where the others have few */
-    const mnk_linear *kernels[] = {
-        mnk_find_linear(dtype, use->precision, use->level, 1, k),
-        mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1, k),
-        mnk_find_linear(dtype, use->precision, use->level, r, k),
-        mnk_find_plain(dtype, use->precision, use->level, r, k),
-    };
-    const int64_t least[] = {1, MNK_FEW_ROWS + 1, r, r};
-    for (int j = 0; j < 4; j++) {
-        const mnk_linear *kern = kernels[j];
-        const int64_t rows = least[j];
-        if (!kern || rows > r)
-            continue;
-        *forms |= 1u << kern->x_form;
-        if (rows > MNK_FEW_ROWS && kern->panel_bytes(k) > *panel)
-            *panel = kern->panel_bytes(k);
-    }
-}
-
 /* The forms of up to r rows whose tiles are each thread's own. */
-static uint64_t own_bytes(const mnc_query *q, const mnk_use *use, int64_t k, int64_t r) {
-    mnk_forms f = {.n_own = q->n_workers};
-    for (int64_t rows = 1; rows <= r; rows++)
-        for (uint32_t i = 0; i < q->node->n_out; i++) {
-            const uint32_t dtype = mnc_query_in(q, MN_LINEAR_WEIGHT + 2 * i)->dtype.id;
-            const mnk_linear *kern = mnk_find_linear(dtype, use->precision, use->level, rows, k);
-            const mnk_linear *lanes = mnk_find_lanes(dtype, use->precision, use->level, rows, k);
-            if (kern)
-                mnk_forms_add(&f, kern);
-            if (lanes)
-                mnk_forms_add(&f, lanes);
+static uint64_t own_bytes(const mnk_plan *p, uint32_t n_workers, int64_t k, int64_t r) {
+    mnk_forms f = {.n_own = n_workers};
+    for (uint32_t range = 0; range < p->n_ranges && p->from[range] <= r; range++)
+        for (uint32_t i = 0; i < p->n_weights; i++) {
+            const mnk_kernels *found = mnk_plan_kernels(p, range, i);
+            mnk_forms_add(&f, found->of[MNK_STORED]);
+            mnk_forms_add(&f, found->of[MNK_SECOND]);
         }
     mnk_forms_place(&f, k, r, mnk_groups(r));
     return (uint64_t)f.end;
 }
 
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
+    const mnk_plan *plan = op->user;
     const mn_tensor *x = mnc_query_in(q, 0);
     const int64_t r = mnc_query_dim(q, x, 0);
     uint64_t *panel = &op->worker_bytes;
     int64_t k = 1;
     uint32_t forms = 0;
+    (void)use;
     for (uint32_t i = 1; i < x->n_dim; i++)
         k *= mnc_query_dim(q, x, i);
-    for (uint32_t i = 0; i < q->node->n_out; i++)
-        mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, panel, &forms);
+    mnk_plan_scratch(plan, k, r, panel, &forms);
     const int64_t n = mnc_query_dim(q, mnc_query_in(q, MN_LINEAR_WEIGHT), 0);
-    const int64_t few = r < COLUMN_ROWS ? r : COLUMN_ROWS;
-    uint64_t of_few = own_bytes(q, use, k, few);
+    const int64_t few = r < MNK_COLUMN_ROWS ? r : MNK_COLUMN_ROWS;
+    uint64_t of_few = own_bytes(plan, q->n_workers, k, few);
     if (q->node->n_out > 1 || !is_narrow(n, k)) {
         op->begins = 1u << MNC_MAIN;
         op->takes = mnk_linear_takes;

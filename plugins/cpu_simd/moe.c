@@ -1,7 +1,7 @@
 /* moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: J of E experts per token. A pair is a token and one
  * of its experts. The choice is computed in double, as reference does it, so that every CPU plugin
  * makes the same one. */
-#include "nodes.h"
+#include "plan.h"
 #include <math.h>
 
 /* ---- MOE_ROUTE: in double, so that the choice is everyone's ---------------------------------- */
@@ -179,7 +179,6 @@ static void sort_pairs(groups *g, const int32_t *experts, int64_t pairs, int64_t
 
 typedef struct {
     const mnc_call *c;
-    const mnk_use *use;
     const groups *g;
     int64_t k, per_x;       /* pairs that share a row of x */
     const mnk_forms *forms; /* of tiles */
@@ -190,16 +189,22 @@ static int64_t pairs_of(const mnc_call *c) {
     return ex->rows * ex->cols;
 }
 
-/* For r rows of x that are not in tiles. */
-static const mnk_linear *plain_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
-    return mnk_find_plain(w->dtype.id, use->precision, use->level, r, w->cols);
+/* For r rows of x that are not in tiles, of weight i. */
+static const mnk_linear *plain_kernel(const mnc_call *c, uint32_t i, int64_t r) {
+    const uint32_t range = mnk_plan_range(c->user, r);
+    return mnk_plan_kernels(c->user, range, i)->of[MNK_PLAIN];
 }
 
-/* For all experts of a weight if they have enough pairs on average: each pair's x is packed once,
+/* The plan's range of the pairs that an expert has on average. */
+static uint32_t range_of(const mnc_call *c, const mnc_weight *w) {
+    return mnk_plan_range(c->user, pairs_of(c) * w->group_rows / w->rows);
+}
+/* For all experts of weight i if they have enough pairs on average: each pair's x is packed once,
  * for all experts and outputs. NULL: they are multiplied by plain kernels. */
-static const mnk_linear *tile_kernel(const mnc_call *c, const mnc_weight *w) {
-    const int64_t pairs = pairs_of(c) * w->group_rows / w->rows;
-    const mnk_linear *kern = mnk_kernel(c->user, w, pairs ? pairs : 1);
+static const mnk_linear *tile_kernel(const mnc_call *c, uint32_t i) {
+    const mnc_weight *w = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
+    const mnk_kernels *found = mnk_plan_kernels(c->user, range_of(c, w), i);
+    const mnk_linear *kern = found->of[MNK_STORED];
     return kern->x_form >= MNK_X_TILES ? kern : NULL;
 }
 
@@ -213,13 +218,11 @@ static mnk_forms forms_of(const mnc_call *c) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_weight *first = c->in[MN_MOE_LINEAR_WEIGHT].weight;
     const int64_t n_expert = first->rows / first->group_rows;
-    mnk_forms f = {0};
-    for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const mnk_linear *kern = tile_kernel(c, c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight);
-        if (kern)
-            mnk_forms_add(&f, kern);
-    }
-    mnk_forms_place(&f, x->dim[x->n_dim - 1], 0, most_groups(pairs_of(c), n_expert));
+    const mnk_plan *plan = c->user;
+    mnk_forms f = plan->forms[range_of(c, first)][MNK_STORED];
+    f.n_own = 0;
+    const int64_t n_groups = most_groups(pairs_of(c), n_expert);
+    mnk_forms_place(&f, x->dim[x->n_dim - 1], 0, n_groups);
     return f;
 }
 
@@ -233,8 +236,8 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
     const mnc_weight one = mnc_expert(all, e);
     const mnc_weight *bias = mnc_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
     const int64_t n_pairs = g->start[e + 1] - g->start[e];
-    const mnk_linear *tiles = tile_kernel(c, all);
-    const mnk_linear *kern = tiles ? tiles : plain_kernel(o->use, &one, n_pairs);
+    const mnk_linear *tiles = tile_kernel(c, i);
+    const mnk_linear *kern = tiles ? tiles : plain_kernel(c, i, n_pairs);
     float *y = c->out[i].ptr; /* [T, J, N] */
     const int32_t form = mnk_form_of(o->forms, kern);
     const uint8_t *x = (const uint8_t *)c->shared;
@@ -310,12 +313,10 @@ static int64_t last_dim(const mnc_operand *x) {
 
 /* As few or as many pairs as an expert may have. */
 static bool wants_quantised(const mnc_call *c) {
-    const mnk_use *use = c->user;
     bool quantised = false;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
-        quantised |= plain_kernel(use, wt, 1)->x_form == MNK_X_A8;
-        quantised |= plain_kernel(use, wt, pairs_of(c))->x_form == MNK_X_A8;
+        quantised |= plain_kernel(c, i, 1)->x_form == MNK_X_A8;
+        quantised |= plain_kernel(c, i, pairs_of(c))->x_form == MNK_X_A8;
     }
     return quantised;
 }
@@ -362,10 +363,12 @@ static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_forms *f) {
 void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnk_forms f = forms_of(c);
-    if (mnk_forms_has_tiles(&f))
+    if (mnk_forms_has_tiles(&f)) {
         pack_pairs(c, w, &f);
-    else
-        mnk_quantise_rows(w, x->ptr, x->rows, rows_of_x(c) / x->rows, last_dim(x), c->shared);
+        return;
+    }
+    const int64_t per_row = rows_of_x(c) / x->rows;
+    mnk_quantise_rows(w, x->ptr, x->rows, per_row, last_dim(x), c->shared);
 }
 
 int64_t mnk_moe_cells(const mnc_call *c, uint32_t stage) {
@@ -401,7 +404,6 @@ mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threa
 }
 
 void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
-    const mnk_use *use = c->user;
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int64_t pairs = pairs_of(c);
@@ -409,7 +411,6 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     groups g = {0};
     const product o = {
         .c = c,
-        .use = use,
         .g = &g,
         .k = last_dim(x),
         .per_x = x_per_pair(c) ? 1 : ex->cols,
@@ -437,15 +438,16 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
     uint64_t rest = 0;
     uint32_t forms = 0;
     int64_t n_groups = 0;
+    (void)use;
     for (uint32_t i = 0; i < q->node->n_out; i++) {
         const mn_tensor *wt = mnc_query_in(q, MN_MOE_LINEAR_WEIGHT + 2 * i);
         const int64_t n_expert = mnc_query_dim(q, wt, 0);
         const uint64_t bytes = lay_out(NULL, pairs, n_expert, NULL);
-        mnk_product_scratch(q, use, MN_MOE_LINEAR_WEIGHT + 2 * i, k, pairs, &panel, &forms);
-        if (most_groups(pairs, n_expert) > n_groups)
-            n_groups = most_groups(pairs, n_expert);
+        const int64_t most = most_groups(pairs, n_expert);
+        n_groups = most > n_groups ? most : n_groups;
         rest = bytes > rest ? bytes : rest;
     }
+    mnk_plan_scratch(op->user, k, pairs, &panel, &forms);
     op->worker_bytes = rest + panel;
     int64_t x_rows = t;
     if (x->n_dim == 3)

@@ -3,8 +3,8 @@
 #define MNK_NODES_H
 #include "rows.h"
 
-/* mnc_op.user: which rows of the table a node may take. Static data, one per (precision, level,
- * blas). */
+/* Which rows of the table a node may take. mnc_op.user of most nodes: static data, one per
+ * (precision, level, blas); of LINEAR and MOE_LINEAR their plan (plan.h), which begins with it. */
 typedef struct {
     uint32_t precision;
     int32_t level;
@@ -55,14 +55,6 @@ void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op);
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 
 /* ---- products, for LINEAR and MOE_LINEAR ----------------------------------------------------- */
-static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
-    const mnk_linear *lanes = NULL;
-    if (w->repacked)
-        lanes = mnk_find_lanes(w->dtype.id, use->precision, use->level, r, w->cols);
-    if (lanes)
-        return lanes;
-    return mnk_find_linear(w->dtype.id, use->precision, use->level, r, w->cols);
-}
 /* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:
  * k->panel_bytes if r > MNK_FEW_ROWS. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
@@ -72,10 +64,6 @@ mnc_work mnk_product_work(int64_t n, int64_t k, int64_t r);
 /* This part's share of x [r, per_row, k] to mnk_quant rows. */
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t per_row, int64_t k,
                        uint8_t *to);
-/* What products of up to r rows with weight operand i need: raises *panel, adds 1 << MNK_X_* to
- * *forms. */
-void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
-                         uint64_t *panel, uint32_t *forms);
 /* Bytes of these forms of r rows of x, or that many groups in tiles; f32: none. Rows in 8 bits and
  * tiles of them are never there at once: the number of rows decides. */
 uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups);
@@ -108,6 +96,12 @@ static inline int32_t mnk_form_of(const mnk_forms *f, const mnk_linear *kern) {
 static inline int64_t mnk_groups(int64_t r) {
     return (r + MNK_GROUP - 1) / MNK_GROUP;
 }
+/* So few rows that a part has some columns of all of them: what reads those columns alone is done
+ * where they are made. Then tiles are each thread's own, because a thread makes them of so few rows
+ * in less time than threads wait for one another. */
+#define MNK_COLUMN_ROWS 32
+/* Of the table: the rows of x above r from which on other kernels may be found; 0: none. */
+int64_t mnk_next_rows(int64_t r);
 /* Whether a LINEAR of these shapes has products that sgemm computes faster. */
 bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use);
 #endif

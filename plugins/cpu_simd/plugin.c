@@ -1,5 +1,5 @@
 /* plugin.c -- cpu_simd: facts, verdicts and one function per op for cpu_host. */
-#include "nodes.h"
+#include "plan.h"
 #include "../cpu_host/sampler.h"
 #include "blas.h"
 #include "lanes.h"
@@ -12,7 +12,7 @@ typedef struct {
     mnk_blas blas;
 } simd;
 
-/* mnc_op.user must be static: one entry per level, class and use of OpenBLAS. */
+/* mnc_op.user of nodes without a plan is static: one entry per level, class and use of OpenBLAS. */
 #define USE(level, p)                                                                              \
     {                                                                                              \
         {p, level, false}, {                                                                       \
@@ -284,19 +284,23 @@ static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
     return MN_VERDICT_NATIVE;
 }
 
+/* The operand of the first weight of a product, which keeps a plan; 0: of another node. */
+static uint32_t first_weight(const mn_node *n) {
+    if (n->op == MN_OP_LINEAR)
+        return MN_LINEAR_WEIGHT;
+    if (n->op == MN_OP_MOE_LINEAR)
+        return MN_MOE_LINEAR_WEIGHT;
+    return 0;
+}
+
 /* Weights that have kernels for 8-bit activations: those. All others: f32 sums as in class exact,
  * with the KV cache in f16. */
 static uint32_t precision(void *self, const mn_graph *g) {
     const simd *s = self;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const mn_node *n = mnp_node(g, i);
-        if (n->op != MN_OP_LINEAR && n->op != MN_OP_MOE_LINEAR)
-            continue;
-        const bool is_linear = n->op == MN_OP_LINEAR;
-        uint32_t first = MN_MOE_LINEAR_WEIGHT;
-        if (is_linear)
-            first = MN_LINEAR_WEIGHT;
-        for (uint32_t j = first; j < n->n_in; j += 2) {
+        const uint32_t first = first_weight(n);
+        for (uint32_t j = first; first && j < n->n_in; j += 2) {
             const mn_tensor *w = mnp_in_tensor(g, n, j);
             if (!w)
                 continue;
@@ -319,6 +323,25 @@ static bool has_blas(simd *s) {
     return ok;
 }
 
+/* Makes op->user a plan for a node whose weights are operands first, first + 2, ... */
+static mn_status plan_make(const mn_host *host, const mnc_query *q, const mnk_use *use,
+                           uint32_t first, mnc_op *op, mn_error *err) {
+    const uint32_t n = q->node->n_out;
+    const mn_tensor *w = mnc_query_in(q, first);
+    const int64_t k = mnc_query_dim(q, w, w->n_dim - 1);
+    const uint64_t bytes = mnk_plan_bytes(n);
+    uint32_t dtype[MNC_MAX_OUT];
+    mnk_plan *p = mnp_new(host, bytes);
+    if (!p)
+        return mnp_fail_memory(err, bytes, "the plan of a product");
+    for (uint32_t i = 0; i < n; i++)
+        dtype[i] = mnc_query_in(q, first + 2 * i)->dtype.id;
+    mnk_plan_fill(p, use, dtype, n, k);
+    op->user = p;
+    op->owns_user = true;
+    return MN_OK;
+}
+
 static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
     simd *s = self;
     const mnk_use *use = use_of(s, q->precision, false);
@@ -338,9 +361,12 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
         op->now = op_rows[i].now;
         if (!op->fn)
             memcpy(&op->fn, of_vector, sizeof op->fn);
-        if (op_rows[i].scratch)
+        mn_status st = MN_OK;
+        if (first_weight(q->node))
+            st = plan_make(s->host, q, use, first_weight(q->node), op, err);
+        if (!st && op_rows[i].scratch)
             op_rows[i].scratch(q, use, op);
-        return MN_OK;
+        return st;
     }
     return mnp_fail(err, MN_UNSUPPORTED, q->index, "node %u: op %u is unknown to cpu_simd",
                     q->index, q->node->op);

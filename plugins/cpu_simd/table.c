@@ -1,6 +1,7 @@
 /* table.c -- the kernels, most special first; the first that fits is taken. Bodies and instruction
  * sets are compiled as meson.build lists them; here stand the objects that these export. */
 #include "lanes.h"
+#include "nodes.h"
 
 #define FITS(name, id, elems, bytes, planes) &&(id) < MNK_N_TYPES
 _Static_assert(1 MN_DTYPES(FITS), "MNK_N_TYPES is above every id");
@@ -104,7 +105,8 @@ static const mnk_linear *set_find(const mnk_set *from, size_t n, uint32_t dtype,
         if (!l || !in_class || !mnk_isa_runs(level, s->isa))
             continue;
         const bool has_all = l->gemm || l->product;
-        const bool takes = r >= s->least && (!s->most || r <= s->most) && k % l->grain == 0;
+        const bool in_range = r >= s->least && (!s->most || r <= s->most);
+        const bool takes = in_range && k % l->grain == 0;
         if (l->x_form < forms && takes && (has_all || r <= MNK_FEW_ROWS))
             return l;
     }
@@ -125,6 +127,26 @@ const mnk_linear *mnk_find_plain(uint32_t dtype, uint32_t precision, int32_t lev
 const mnk_linear *mnk_find_lanes(uint32_t dtype, uint32_t precision, int32_t level, int64_t r,
                                  int64_t k) {
     return FIND(lanes_sets, dtype, precision, level, r, k, MNK_X_FORMS);
+}
+
+/* The lower of next and `to`, of those above r; 0: none. */
+static int64_t sooner(int64_t next, int64_t to, int64_t r) {
+    if (to <= r || (next && next < to))
+        return next;
+    return to;
+}
+static int64_t set_next(const mnk_set *from, size_t n, int64_t r, int64_t next) {
+    for (size_t i = 0; i < n; i++) {
+        next = sooner(next, from[i].least, r);
+        next = sooner(next, from[i].most + 1, r);
+    }
+    return next;
+}
+
+int64_t mnk_next_rows(int64_t r) {
+    const int64_t next = sooner(0, MNK_FEW_ROWS + 1, r);
+    const int64_t of_sets = set_next(sets, sizeof sets / sizeof *sets, r, next);
+    return set_next(lanes_sets, sizeof lanes_sets / sizeof *lanes_sets, r, of_sets);
 }
 
 const mnk_vector *mnk_find_vector(int32_t level) {

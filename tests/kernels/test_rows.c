@@ -2,6 +2,7 @@
  * Stands alone: links the row units and the drivers, the oracle's dequantisation, not cpu_host (its
  * few helpers are here) and no plugin, so that it also runs cross-built. */
 #include "test_rows.h"
+#include "../../plugins/cpu_simd/plan.h"
 #include "case.h"
 #include <math.h>
 #include <pthread.h>
@@ -225,6 +226,34 @@ static bool is_first(const mnk_set *sets, uint32_t i, uint32_t type) {
     return true;
 }
 
+/* A plan has what the table has, for any number of rows of x. */
+static void plans(void) {
+    enum { K = 512, ROWS = 100 };
+    mnk_plan *p = calloc(1, mnk_plan_bytes(1));
+    for (int32_t level = 0; level < MNK_N_LEVELS && p; level++)
+        for (uint32_t t = 1; t < MNK_N_TYPES; t++)
+            for (uint32_t c = MN_PRECISION_EXACT; c <= MN_PRECISION_A8 && case_is_weight_type(t);
+                 c++) {
+                const mnk_use use = {c, level, false};
+                mnk_plan_fill(p, &use, &t, 1, K);
+                rows_check(p->n_ranges < MNK_RANGES, "ranges of a plan", mnk_isa_name(level), t, c,
+                           p->n_ranges, 0);
+                for (int64_t r = 1; r < ROWS; r++) {
+                    const uint32_t range = mnk_plan_range(p, r);
+                    const mnk_kernels *found = mnk_plan_kernels(p, range, 0);
+                    const mnk_linear *stored = mnk_find_linear(t, c, level, r, K);
+                    const mnk_linear *lanes = mnk_find_lanes(t, c, level, r, K);
+                    bool ok = found->of[MNK_STORED] == stored;
+                    ok = ok && found->of[MNK_SECOND] == (lanes ? lanes : stored);
+                    ok = ok && found->of[MNK_PLAIN] == mnk_find_plain(t, c, level, r, K);
+                    ok = ok && !p->forms[range][0].n_own == (r > MNK_COLUMN_ROWS);
+                    rows_check(ok, "plan", mnk_isa_name(level), t, c, r, 0);
+                }
+            }
+    rows_check(p != NULL, "memory", "", 0, 0, 0, 0);
+    free(p);
+}
+
 /* The level that the sets are taken for: the CPU's, or `name`, which may be more than the CPU has
  * if its rows are built to be emulated. */
 static int32_t level_of(const char *name, bool emulated) {
@@ -252,6 +281,7 @@ int main(int argc, char **argv) {
     const mnk_set *sets = mnk_sets(&n);
     const int32_t level = level_of(argc > 2 ? argv[2] : NULL, emulated);
     caps();
+    plans();
     if (argc > 1 && !strcmp(argv[1], "level"))
         n = 0;
     for (uint32_t i = 0; i < n; i++) {
