@@ -4,6 +4,7 @@
 #define MINERVA_APP_H
 #include "args.h"
 #include "out.h"
+#include "sample_numbers.h"
 #include "table.h"
 #include <minerva/minerva.h>
 
@@ -134,16 +135,10 @@ void progress_end(progress *p);                    /* wipes the line */
 
 /* ---- sampling.c ------------------------------------------------------------------------------ */
 typedef struct {
-    double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-    int64_t top_k, last_n;
+    sample_numbers numbers;
     arg_seed seed;
-    arg_texts stop;
-    /* NAN, below 0 and NULL: not given */
-    double dry_multiplier, dry_base, top_n_sigma, typical, xtc_probability, xtc_threshold;
-    double dynatemp_range, dynatemp_exponent, mirostat_tau, mirostat_eta;
-    int64_t dry_allowed_length, dry_last_n, mirostat;
-    arg_texts dry_breakers;
-    const char *samplers;
+    arg_texts stop, dry_breakers;
+    const char *samplers; /* NULL: not given */
     arg_texts bias_texts;
     mn_logit_bias bias[MN_MAX_BIAS]; /* what they say, by sampling_check */
     uint32_t n_bias;
@@ -155,7 +150,7 @@ sampling_flags sampling_defaults(void);
 /* 0, or EXIT_USAGE with the error printed: --samplers names what there is not, --logit-bias is
  * none. */
 int sampling_check(sampling_flags *flags);
-/* Unset fields (NAN, top_k below 0, last_n below -1) get the model's recommended value, else the
+/* Numbers that are absent get the model's recommended value, else the
  * default of the flags' help; an unset seed is random, and printed. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);
 void sampling_say_seed(const app *a, const sampling_flags *flags, const mn_sample_params *p);

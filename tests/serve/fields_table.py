@@ -10,6 +10,7 @@ import sys
 
 ROOT = os.environ.get("MINERVA_SOURCE_ROOT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 TABLE = os.path.join(ROOT, "tools", "serve", "fields.def")
+SAMPLERS = os.path.join(ROOT, "ground", "samplers.def")
 DOCUMENT = os.path.join(ROOT, "docs", "serving.md")
 BEGIN, END = "<!-- fields.def -->\n", "<!-- end of fields.def -->\n"
 SERVERS = {"O": "OpenAI", "V": "vLLM", "L": "llama-server", "S": "SGLang"}
@@ -25,15 +26,27 @@ def arguments(text):
     return [re.sub(r"\\(.)", r"\1", a[1:-1]) if a.startswith('"') else a.strip() for a in found]
 
 
+def samplers():
+    """The rows of samplers.def as those of numbers."""
+    with open(SAMPLERS) as f:
+        text = f.read()
+    found = []
+    for kind, inner in re.findall(r'^MN_SAMPLE_([FI]32)\(((?:[^()"]|"(?:\\.|[^"\\])*")*)\)$', text, re.M):
+        a = [x.strip() for x in re.findall(r'"(?:\\.|[^"\\])*"|[^,"\s][^,"]*', inner)]
+        name, of, least, most, doc = a[-5:]
+        found.append("%s(%s, %s, BOTH, %s, %s, %s, %s)" % ({"F": "NUMBER", "I": "INTEGER"}[kind[0]], name, of, a[0], least, most, doc))
+    return "\n".join(found)
+
+
 def rows():
     with open(TABLE) as f:
-        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
-    for kind, inner in re.findall(r"^(NUMBER|INTEGER|FLAG|SAMPLER|FORM|READ|REFUSED|HARMLESS)\((.*)\)$", text, re.M):
+        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S).replace('\n#include "samplers.def"\n', "\n" + samplers() + "\n")
+    for kind, inner in re.findall(r"^(NUMBER|INTEGER|FLAG|FORM|READ|REFUSED|HARMLESS)\((.*)\)$", text, re.M):
         a = arguments(inner)
-        at = {"CHAT": ("chat",), "TEXT": ("text",), "BOTH": ("chat", "text")}["BOTH" if kind == "SAMPLER" else a[2]]
+        at = {"CHAT": ("chat",), "TEXT": ("text",), "BOTH": ("chat", "text")}[a[2]]
         value = ""
-        if kind in ("NUMBER", "INTEGER", "SAMPLER"):
-            least, most = a[2:4] if kind == "SAMPLER" else a[4:6]
+        if kind in ("NUMBER", "INTEGER"):
+            least, most = a[4:6]
             value = "%s to %s" % (LIMITS.get(least, least), LIMITS.get(most, most))
             value = {"-2^31 to 2^31 - 1": "a whole number"}.get(value, re.sub(r"^(-?\d+) to 2\^31 - 1$", r"from \1", value))
         elif kind == "FLAG":

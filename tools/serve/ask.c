@@ -7,37 +7,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Where the numbers of samplers go. off_at_0: the library's 0 is "off", too; in the other fields it
- * stands for a default, and 0 of a request becomes the least number. */
-static const struct {
-    size_t offset; /* of a float in mn_sample_params */
-    int off_at_0;
-} samplers[ASK_SAMPLERS] = {
-#define SAMPLER(member, of, least, most, off_at_0, doc)                                            \
-    {offsetof(mn_sample_params, member), off_at_0},
-#include "serve/fields.def"
-};
-
 /* What a field that is absent leaves. */
 static void set_absent(ask *out) {
-    double *const numbers[] = {&out->temp,
-                               &out->top_p,
-                               &out->min_p,
-                               &out->repeat_penalty,
-                               &out->frequency_penalty,
-                               &out->presence_penalty};
     memset(out, 0, sizeof *out);
-    for (size_t i = 0; i < MN_COUNT(numbers); i++)
-        *numbers[i] = NAN;
-    for (size_t i = 0; i < ASK_SAMPLERS; i++)
-        out->samplers[i] = NAN;
+    out->numbers = sample_numbers_absent();
     out->n = 1;
     out->max_tokens = -1;
-    out->top_k = -2;
-    out->repeat_last_n = -2;
-    out->dry_allowed_length = -1;
-    out->dry_last_n = -2;
-    out->mirostat = -1;
     out->add_special = 1;
     out->skip_special = 1;
     out->with_thinking = 1;
@@ -292,53 +267,17 @@ void ask_default_stops(ask *a, const char *const *stops, size_t n) {
         a->stop[a->n_stop++] = (mn_str){stops[i], strlen(stops[i])};
 }
 
-static float value_or(double given, float otherwise) {
-    return isnan(given) ? otherwise : (float)given;
-}
-
-/* Those that OpenAI and vLLM do not have. */
-static void set_samplers(const ask *a, mn_sample_params *out) {
-    for (size_t i = 0; i < ASK_SAMPLERS; i++) {
-        float *to = (float *)(void *)((char *)out + samplers[i].offset);
-        const double given = a->samplers[i];
-        if (isnan(given))
-            continue;
-        *to = samplers[i].off_at_0 ? 0 : 1e-9f;
-        if (given > 0)
-            *to = (float)given;
-    }
-    if (a->dry_allowed_length >= 0)
-        out->dry_allowed_length = (int32_t)a->dry_allowed_length;
-    if (a->dry_last_n >= -1)
-        out->dry_last_n = (int32_t)a->dry_last_n;
-    if (a->dry_last_n == 0)
-        out->dry_multiplier = 0;
-    if (a->mirostat >= 0)
-        out->mirostat = (int32_t)a->mirostat;
-    if (a->order[0])
-        out->samplers = a->order;
-    if (!a->has_dry_breakers)
-        return;
-    out->dry_breakers = a->dry_breakers;
-    out->n_dry_breakers = a->n_dry_breakers;
-}
-
 void ask_sample(const ask *a, const mn_sample_params *defaults, uint64_t seed,
                 mn_sample_params *out) {
     *out = *defaults;
     out->seed = a->has_seed ? a->seed : seed;
-    out->temp = value_or(a->temp, out->temp);
-    out->min_p = value_or(a->min_p, out->min_p);
-    out->repeat_penalty = value_or(a->repeat_penalty, out->repeat_penalty);
-    out->frequency_penalty = value_or(a->frequency_penalty, out->frequency_penalty);
-    out->presence_penalty = value_or(a->presence_penalty, out->presence_penalty);
-    if (!isnan(a->top_p)) /* 0 is the most likely token; the library's 0 is "off" */
-        out->top_p = a->top_p > 0 ? (float)a->top_p : 1e-9f;
-    if (a->top_k >= -1) /* vLLM's -1 is "off" */
-        out->top_k = a->top_k > 0 ? (int32_t)a->top_k : 0;
-    if (a->repeat_last_n >= -1)
-        out->penalty_last_n = (int32_t)a->repeat_last_n;
-    set_samplers(a, out);
+    sample_numbers_apply(&a->numbers, out);
+    if (a->order[0])
+        out->samplers = a->order;
+    if (a->has_dry_breakers) {
+        out->dry_breakers = a->dry_breakers;
+        out->n_dry_breakers = a->n_dry_breakers;
+    }
     out->ignore_stop = a->ignore_eos;
     out->stop = a->stop_ids;
     out->n_stop = a->n_stop_ids;

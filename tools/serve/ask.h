@@ -1,6 +1,7 @@
 /* ask.h -- the fields of a request for generations: sampling, limits, kind of answer. */
 #ifndef MINERVA_SERVE_ASK_H
 #define MINERVA_SERVE_ASK_H
+#include "sample_numbers.h"
 #include "serve/form.h"
 #include "serve/json.h"
 #include "serve/wire.h"
@@ -11,14 +12,6 @@ enum {
     ASK_MAX_CHOICES = 128,
 };
 
-/* Numbers of DRY, XTC and so on. */
-enum {
-#define SAMPLER(member, of, least, most, off_at_0, doc) ASK_##member,
-#include "serve/fields.def"
-    ASK_SAMPLERS
-};
-
-/* Texts point into the request's JSON. */
 typedef struct ask {
     int stream, include_usage, continuous_usage, ignore_eos, echo, add_special;
     int keep_stop;     /* the stop string that ended the answer is part of it */
@@ -34,8 +27,7 @@ typedef struct ask {
     int has_seed;
     int logprobs;  /* 1: asked for */
     int64_t n_top; /* with logprobs: how many of the most likely */
-    double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty; /* NAN: none */
-    int64_t top_k, repeat_last_n;                                                   /* -2: none */
+    sample_numbers numbers;
     mn_str stop[ASK_MAX_STOP];
     uint32_t n_stop;
     int stop_given;
@@ -44,9 +36,7 @@ typedef struct ask {
     int32_t bias_ids[WIRE_MAX_BIAS];
     float bias[WIRE_MAX_BIAS];
     uint32_t n_bias;
-    double samplers[ASK_SAMPLERS];                    /* NAN: none */
-    int64_t dry_allowed_length, dry_last_n, mirostat; /* -1, -2, -1: none */
-    const char *dry_breakers[MN_MAX_DRY_BREAKERS];    /* copies, in dry_text */
+    const char *dry_breakers[MN_MAX_DRY_BREAKERS]; /* copies, in dry_text */
     char dry_text[2048];
     uint32_t n_dry_breakers;
     int has_dry_breakers;

@@ -23,8 +23,6 @@ static const value_row values[] = {
 #define INTEGER(name, of, at, member, least, most, doc)                                            \
     {name, at, OF_INTEGER, offsetof(ask, member), least, most},
 #define FLAG(name, of, at, member, doc) {name, at, OF_FLAG, offsetof(ask, member), 0, 1},
-#define SAMPLER(member, of, least, most, off_at_0, doc)                                            \
-    {#member, BOTH, OF_NUMBER, offsetof(ask, samplers[ASK_##member]), least, most},
 #include "serve/fields.def"
 };
 

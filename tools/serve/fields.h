@@ -11,7 +11,7 @@ typedef enum {
 } fields_at;
 
 struct ask;
-/* The rows NUMBER, INTEGER, FLAG and SAMPLER into out, whose members keep their value where a field
+/* The rows NUMBER, INTEGER and FLAG into out, whose members keep their value where a field
  * is absent; then the rows REFUSED. 0: the error is set. */
 int fields_read(const cJSON *body, fields_at at, struct ask *out, json_error *e);
 #endif

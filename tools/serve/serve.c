@@ -198,7 +198,7 @@ static int open_text(serve *s, const sampling_flags *sampling) {
     s->stops = sampling->stop;
     s->has_seed = sampling->seed.given;
     sampling_values(&s->a, sampling, &s->sample);
-    if (sampling->last_n < -1)
+    if (sampling->numbers.penalty_last_n == SAMPLE_ABSENT)
         s->sample.penalty_last_n = -1; /* OpenAI's penalties count all tokens */
     for (int32_t id = 0; id < s->a.info.n_vocab; id++) {
         const mn_str token = mn_model_token_text(s->a.model, id);

@@ -164,33 +164,15 @@ static void pass_sample(pass *p, mn_sample_params *s) {
     s->size = sizeof *s;
     u32(p, &s->max_new);
     u64(p, &s->seed);
-    f32(p, &s->temp);
-    i32(p, &s->top_k);
-    f32(p, &s->top_p);
-    f32(p, &s->min_p);
-    f32(p, &s->repeat_penalty);
-    f32(p, &s->frequency_penalty);
-    f32(p, &s->presence_penalty);
-    i32(p, &s->penalty_last_n);
+#define MN_SAMPLE_F32(member, ...) f32(p, &s->member);
+#define MN_SAMPLE_I32(member, ...) i32(p, &s->member);
+#include "samplers.def"
     i32(p, &s->ignore_stop);
     count(p, &s->n_stop, 1024);
     ids(p, &s->stop, s->n_stop);
     u32(p, &s->min_new);
     u32(p, &s->flags);
     zstring(p, &s->samplers);
-    f32(p, &s->dry_multiplier);
-    f32(p, &s->dry_base);
-    i32(p, &s->dry_allowed_length);
-    i32(p, &s->dry_last_n);
-    f32(p, &s->top_n_sigma);
-    f32(p, &s->typical_p);
-    f32(p, &s->xtc_probability);
-    f32(p, &s->xtc_threshold);
-    f32(p, &s->dynatemp_range);
-    f32(p, &s->dynatemp_exponent);
-    i32(p, &s->mirostat);
-    f32(p, &s->mirostat_tau);
-    f32(p, &s->mirostat_eta);
 }
 
 /* The breakers of DRY; has_breakers 0: the default ones. */

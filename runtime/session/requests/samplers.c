@@ -49,19 +49,11 @@ static mn_status check_numbers(const mn_sample_params *p, mn_error *err) {
         float value;
         float max;
     } rows[] = {
-        {"dry_multiplier", p->dry_multiplier, FLT_MAX},
-        {"dry_base", p->dry_base, FLT_MAX},
-        {"top_n_sigma", p->top_n_sigma, FLT_MAX},
-        {"typical_p", p->typical_p, 1},
-        {"xtc_probability", p->xtc_probability, 1},
-        {"xtc_threshold", p->xtc_threshold, 1},
-        {"dynatemp_range", p->dynatemp_range, FLT_MAX},
-        {"dynatemp_exponent", p->dynatemp_exponent, FLT_MAX},
-        {"mirostat_tau", p->mirostat_tau, FLT_MAX},
-        {"mirostat_eta", p->mirostat_eta, FLT_MAX},
+#define MN_SAMPLE_F32(member, zero, top, ...) {#member, p->member, top},
+#include "samplers.def"
     };
     for (size_t i = 0; i < MN_COUNT(rows); i++)
-        if (!(rows[i].value >= 0 && rows[i].value <= rows[i].max))
+        if (rows[i].max > 0 && !(rows[i].value >= 0 && rows[i].value <= rows[i].max))
             return mn_fail(err, MN_INVALID,
                            "mn_sample_params.%s: found %g, expected a number from 0 to %g",
                            rows[i].name, (double)rows[i].value, (double)rows[i].max);
