@@ -311,7 +311,7 @@ static void take_out(mn_parsed *p, const mn_parsed_tensor *t) {
 
 /* config.json says that the output matrix is the embedding, and there is one of its own. A copy is
  * taken out; another matrix is the model's: that of its training, whatever the key says. */
-static void settle_output(mn_parsed *p) {
+static void checkpoint_settle_output(mn_parsed *p) {
     const mn_host *h = p->host;
     const mn_parsed_tensor *output = checkpoint_named(p, "output.weight");
     const mn_parsed_tensor *embedding = checkpoint_named(p, "token_embd.weight");
@@ -381,7 +381,7 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
     if (!status)
         status = mn_parsed_check_names(p, err);
     if (!status && facts->tied)
-        settle_output(p);
+        checkpoint_settle_output(p);
     return status;
 }
 

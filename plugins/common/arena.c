@@ -35,7 +35,7 @@ void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation
 
 /* Largest first; of equals the one with the lower index, so that the plan is the same every
  * time. */
-static int by_size(const void *x, const void *y, void *arg) {
+static int arena_by_size(const void *x, const void *y, void *arg) {
     const mnp_allocation *a = arg;
     const uint32_t i = *(const uint32_t *)x;
     const uint32_t j = *(const uint32_t *)y;
@@ -99,7 +99,7 @@ mn_status mnp_arena_place(const mn_host *h, const mn_graph *g, const int64_t *sy
         n++;
     }
     if (!st) {
-        qsort_r(order, n, sizeof *order, by_size, a);
+        qsort_r(order, n, sizeof *order, arena_by_size, a);
         *bytes = arena_place(a, order, n, order + g->n_tensors);
     }
     mnp_delete(h, order);

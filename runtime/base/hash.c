@@ -25,21 +25,21 @@ uint64_t mn_hash(const void *data, size_t n, uint64_t seed) {
 }
 
 /* ---- SipHash-2-4-128 ------------------------------------------------------------------------- */
-static uint64_t rotated(uint64_t x, int bits) {
+static uint64_t hash_rotated(uint64_t x, int bits) {
     return x << bits | x >> (64 - bits);
 }
 
 static void sip_round(uint64_t v[4]) {
     v[0] += v[1];
-    v[1] = rotated(v[1], 13) ^ v[0];
-    v[0] = rotated(v[0], 32);
+    v[1] = hash_rotated(v[1], 13) ^ v[0];
+    v[0] = hash_rotated(v[0], 32);
     v[2] += v[3];
-    v[3] = rotated(v[3], 16) ^ v[2];
+    v[3] = hash_rotated(v[3], 16) ^ v[2];
     v[0] += v[3];
-    v[3] = rotated(v[3], 21) ^ v[0];
+    v[3] = hash_rotated(v[3], 21) ^ v[0];
     v[2] += v[1];
-    v[1] = rotated(v[1], 17) ^ v[2];
-    v[2] = rotated(v[2], 32);
+    v[1] = hash_rotated(v[1], 17) ^ v[2];
+    v[2] = hash_rotated(v[2], 32);
 }
 
 static void sip_word(uint64_t v[4], uint64_t word) {

@@ -248,7 +248,7 @@ static bool can_convert(const mn_tensor_info *t, uint32_t dtype) {
     return mn_dequant_has(t->dtype.id) && mn_quant_has(dtype);
 }
 
-static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
+static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
     mn_out_tensor out = {
         .name = t->name,
         .src = t,
@@ -372,7 +372,7 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
     for (size_t i = 0; i < p->model->n_tensors && !st; i++) {
         const mn_tensor_info *t = &p->model->tensors[i].info;
         if (convert_has_name(p->model, t->name))
-            st = put_tensor(p, t, err);
+            st = convert_put_tensor(p, t, err);
         else
             p->n_left_out++;
     }

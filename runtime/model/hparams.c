@@ -35,7 +35,7 @@ static const arch_facts archs[] = {
 #undef NOTHING
 
 /* The row of an architecture that this build knows; else one that fixes nothing. */
-static arch_facts facts_of(const char *arch) {
+static arch_facts hparams_facts_of(const char *arch) {
     for (size_t i = 0; i < MN_COUNT(archs); i++)
         if (!strcmp(archs[i].arch, arch))
             return archs[i];
@@ -453,7 +453,7 @@ bool mn_hparams_is_encoder(const mn_canonical *m) {
     mn_hparams h = {0};
     if (read_arch(m, &h, NULL))
         return false;
-    const arch_facts f = facts_of(h.arch);
+    const arch_facts f = hparams_facts_of(h.arch);
     const mn_hp_reader r = {m, h.arch, NULL};
     return !read_causal(&r, &f, &h) && h.bidirectional;
 }
@@ -463,7 +463,7 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
     mn_status st = read_arch(m, &h, err);
     if (st)
         return st;
-    const arch_facts f = facts_of(h.arch);
+    const arch_facts f = hparams_facts_of(h.arch);
     const mn_hp_reader r = {m, h.arch, err};
     h.act = f.act;
     h.head_norms = f.head_norms;

@@ -251,7 +251,7 @@ static const mn_segment_answer *find_answer(const mn_offer *o, const mn_segment 
 }
 
 /* Without memory for it the next one asks the device again. */
-static void keep_answer(mn_offer *o, const mn_segment_answer *answer) {
+static void segment_keep_answer(mn_offer *o, const mn_segment_answer *answer) {
     void *list = o->answers;
     if (!mn_grow(&list, &o->cap_answers, o->n_answers + 1, sizeof *o->answers))
         return;
@@ -279,7 +279,7 @@ mn_status mn_segment_ask(mn_offer *o, const mn_model_graph *g, const mn_request 
     if (!known) {
         fresh.error.status = ask_segment(o, g, r, &fresh.segment, &fresh.error);
         mn_fail_plain(&fresh.error);
-        keep_answer(o, &fresh);
+        segment_keep_answer(o, &fresh);
         known = &fresh;
     }
     copy_answer(s, &known->segment);

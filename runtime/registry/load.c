@@ -224,7 +224,7 @@ static bool id_spelled(mn_str id) {
 }
 
 /* The id that the entry states takes the place of the note's. */
-static bool take_id(mn_plugin_record *rec) {
+static bool loading_take_id(mn_plugin_record *rec) {
     mn_str id = rec->plugin->id;
     if (!id_spelled(id))
         return mn_plugin_reject(
@@ -403,7 +403,7 @@ mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_e
     if (entry)
         enough_memory = loading_enter(rec, entry);
     if (enough_memory && rec->plugin)
-        enough_memory = take_id(rec) && take_texts(rec, file);
+        enough_memory = loading_take_id(rec) && take_texts(rec, file);
     if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)
         MN_WATCHED(rec->callee, "query", enough_memory = find_tables(rec));
     if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)

@@ -353,7 +353,7 @@ static bool exec_passes(mn_jctx *c, const mn_jloop *loop, mn_jscope *scope, mn_j
 }
 
 /* The next item that passes the loop's condition; MISSING past the end. */
-static bool pull(mn_jctx *c, mn_jloop *loop, mn_jval *out) {
+static bool exec_pull(mn_jctx *c, mn_jloop *loop, mn_jval *out) {
     const bool all = !loop->node->c || loop->decided;
     mn_jscope *scope = NULL;
     while (loop->at < loop->items->n) {
@@ -376,7 +376,7 @@ static bool pull(mn_jctx *c, mn_jloop *loop, mn_jval *out) {
 static bool exec_advance(mn_jctx *c, mn_jloop *loop, bool *more) {
     mn_jval next = loop->after;
     loop->after = mn_j_of(MN_J_MISSING);
-    if (next.type == MN_J_MISSING && !pull(c, loop, &next))
+    if (next.type == MN_J_MISSING && !exec_pull(c, loop, &next))
         return false;
     *more = next.type != MN_J_MISSING;
     if (!*more)
@@ -463,7 +463,7 @@ bool mn_jloop_call(mn_jctx *c, mn_jloop *loop, const mn_jargs *args, mn_jval *ou
 
 /* Pulls the next item early; MISSING then means that this pass is the last. */
 static bool exec_look_ahead(mn_jctx *c, mn_jloop *loop) {
-    return loop->after.type != MN_J_MISSING || pull(c, loop, &loop->after);
+    return loop->after.type != MN_J_MISSING || exec_pull(c, loop, &loop->after);
 }
 
 /* The number of passes. A condition has to be decided for all items that are still to come, which
@@ -477,7 +477,7 @@ static bool loop_length(mn_jctx *c, mn_jloop *loop) {
         return false;
     loop->length = loop->index0 + 1 + (loop->after.type != MN_J_MISSING);
     while (loop->after.type != MN_J_MISSING && loop->at < loop->items->n) {
-        if (!pull(c, loop, &v))
+        if (!exec_pull(c, loop, &v))
             return false;
         if (v.type == MN_J_MISSING)
             break;

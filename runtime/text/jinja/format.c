@@ -473,7 +473,8 @@ static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
 }
 
 /* conversion: what stands behind !, 0 = nothing */
-static bool put_field(mn_jctx *c, mn_jbuf *b, mn_jval v, char conversion, mn_jstr spec_text) {
+static bool format_put_field(mn_jctx *c, mn_jbuf *b, mn_jval v, char conversion,
+                             mn_jstr spec_text) {
     const bool number = mn_j_is_number(v);
     const bool real = v.type == MN_J_FLOAT;
     spec s;
@@ -564,7 +565,8 @@ static bool format_put_one(mn_jctx *c, mn_jbuf *b, mn_jstr field, const mn_jargs
         conversion = field.ptr[field.len - 1];
         field.len -= 2;
     }
-    return field_value(c, field, args, auto_next, &v) && put_field(c, b, v, conversion, spec_text);
+    return field_value(c, field, args, auto_next, &v) &&
+           format_put_field(c, b, v, conversion, spec_text);
 }
 
 /* A brace at *at: one that is written twice, or a field. */

@@ -57,7 +57,7 @@ static mn_candidate heap_pop(mn_encoder *e) {
 /* ---- merging --------------------------------------------------------------------------------- */
 
 /* Offers the pair that begins at symbol left, if it can be merged. s: the piece. */
-static bool offer(const mn_tokenizer *tok, mn_encoder *e, const char *s, int32_t left) {
+static bool bpe_offer(const mn_tokenizer *tok, mn_encoder *e, const char *s, int32_t left) {
     const mn_vocab *v = &tok->vocab;
     if (left < 0 || e->sym[left].next < 0)
         return true;
@@ -96,7 +96,7 @@ static bool bpe_merge_all(const mn_tokenizer *tok, mn_encoder *e, const char *s)
     bool ok = true;
     e->n_heap = 0;
     for (size_t i = 0; ok && i + 1 < e->n_sym; i++)
-        ok = offer(tok, e, s, (int32_t)i);
+        ok = bpe_offer(tok, e, s, (int32_t)i);
     while (ok && e->n_heap) {
         const mn_candidate c = heap_pop(e);
         if (!still_holds(tok, e, &c))
@@ -109,7 +109,7 @@ static bool bpe_merge_all(const mn_tokenizer *tok, mn_encoder *e, const char *s)
         b->len = 0;
         if (a->next >= 0)
             e->sym[a->next].prev = c.left;
-        ok = offer(tok, e, s, a->prev) && offer(tok, e, s, c.left);
+        ok = bpe_offer(tok, e, s, a->prev) && bpe_offer(tok, e, s, c.left);
     }
     return ok;
 }
