@@ -157,7 +157,7 @@ static void on_rank_lost(void *arg, const char *why) {
     _exit(lost_code);
 }
 
-static int check_flags(const app_flags *flags) {
+static int app_check_flags(const app_flags *flags) {
     if (flags->quiet && flags->verbose)
         return complain(EXIT_USAGE, "found -q and -v, expected one of them");
     if (flags->draft_device && !flags->draft)
@@ -209,7 +209,7 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
     memset(a, 0, sizeof *a);
     a->flags = flags;
     a->err = (mn_error)MN_ERROR;
-    const int code = check_flags(flags);
+    const int code = app_check_flags(flags);
     if (code)
         return code;
     params.n_settings = put_settings(flags, settings, threads);
@@ -262,7 +262,7 @@ int app_open_model(app *a, const app_flags *flags) {
 }
 
 /* A rank that follows: its work is rank 0's, and so are the answers. */
-static void follow(app *a) {
+static void app_follow(app *a) {
     const mn_status status = mn_model_follow(a->model, &a->err);
     const int code = app_end(a, status == MN_OK ? 0 : app_fail(a, status));
     contain_over();
@@ -278,7 +278,7 @@ int app_open_ranked(app *a, const app_flags *flags) {
     if (status != MN_OK)
         return app_fail(a, status);
     if (rank)
-        follow(a);
+        app_follow(a);
     return 0;
 }
 
@@ -400,7 +400,7 @@ static int fail_read(const char *path, int e) {
 
 /* Appends the rest of f to the *n bytes of *data, which is reallocated with space for a NUL behind
  * them. 0, or errno; EFBIG: more than READ_MAX bytes. *data is the caller's in every case. */
-static int read_stream(FILE *f, char **data, size_t *n) {
+static int app_read_stream(FILE *f, char **data, size_t *n) {
     struct stat st;
     size_t cap = 0, got = 1;
     if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > (off_t)READ_MAX)
@@ -429,7 +429,7 @@ int read_all(const char *path, char **data, size_t *n) {
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
     *data = NULL;
     *n = 0;
-    int e = f ? read_stream(f, data, n) : errno;
+    int e = f ? app_read_stream(f, data, n) : errno;
     if (f && !is_stdin)
         fclose(f);
     if (e) {

@@ -158,7 +158,7 @@ static int parse_pair(const arg_row *row, const char *s, arg_ints *out) {
     return ok;
 }
 
-static int add_text(arg_texts *list, const char *s) {
+static int args_add_text(arg_texts *list, const char *s) {
     const char **grown = realloc(list->v, (list->n + 1) * sizeof *grown);
     if (!grown)
         return 0;
@@ -404,7 +404,7 @@ static void help_row(out_file *out, const arg_row *row) {
     out_puts(out, "\n");
 }
 
-static int help(const arg_page *page) {
+static int print_flags(const arg_page *page) {
     out_file out = out_stdout();
     out_printf(&out, "Usage: minerva %s %s\n\n%s\n", page->name, page->usage, page->about);
     for (size_t g = 0; g < page->n_groups; g++) {
@@ -419,7 +419,8 @@ static int help(const arg_page *page) {
 /* ---- parsing --------------------------------------------------------------------------------- */
 /* The row of a flag, or of the operand (name NULL), and in *field the address of its value.
  * NULL: the page has none. */
-static const arg_row *find_row(const arg_page *page, const char *name, size_t n, char **field) {
+static const arg_row *args_find_row(const arg_page *page, const char *name, size_t n,
+                                    char **field) {
     for (size_t g = 0; g < page->n_groups; g++)
         for (size_t r = 0; r < page->groups[g].n; r++) {
             const arg_row *row = &page->groups[g].rows[r];
@@ -432,7 +433,7 @@ static const arg_row *find_row(const arg_page *page, const char *name, size_t n,
 }
 
 /* Parses s and stores the value at field, whose type row->kind states. 0: s is no such value. */
-static int store(const arg_row *row, char *field, const char *s) {
+static int tools_args_store(const arg_row *row, char *field, const char *s) {
     int64_t i = 0;
     double d = 0;
     switch (row->kind) {
@@ -445,7 +446,7 @@ static int store(const arg_row *row, char *field, const char *s) {
         return (double)strlen(s) >= (row->kind == ARG_FILE ? 1 : row->lo);
     case ARG_TEXTS:
         return (double)strlen(s) >= row->lo &&
-               add_text((arg_texts *)(void *)field, codeset_argument(s));
+               args_add_text((arg_texts *)(void *)field, codeset_argument(s));
     case ARG_INT:
     case ARG_COUNT:
         if (!parse_int(s, strlen(s), &i) || (double)i < row->lo || (double)i > row->hi)
@@ -478,7 +479,7 @@ static int store(const arg_row *row, char *field, const char *s) {
 
 int args_store(const arg_row *row, void *field, const char *name, const char *value) {
     char want[160];
-    if (store(row, field, value))
+    if (tools_args_store(row, field, value))
         return 0;
     expected(row, want, sizeof want);
     return complain(EXIT_USAGE, "%s: found \"%s\", expected %s", name, value, want);
@@ -490,14 +491,14 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
     const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
     char *field = NULL;
-    const arg_row *row = find_row(page, arg, n, &field);
+    const arg_row *row = args_find_row(page, arg, n, &field);
     if (!row)
         return unknown_flag(page, arg);
     if (row->kind == ARG_FLAG) {
         if (equals)
             return complain(EXIT_USAGE, "%.*s: found \"%s\", expected no value", (int)n, arg,
                             equals + 1);
-        return store(row, field, NULL) ? ARGS_OK : EXIT_USAGE;
+        return tools_args_store(row, field, NULL) ? ARGS_OK : EXIT_USAGE;
     }
     char *name = strndup(arg, n);
     const char *value = equals ? equals + 1 : NULL;
@@ -508,7 +509,7 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
     }
     if (!name)
         code = no_memory();
-    else if (!value || !store(row, field, value))
+    else if (!value || !tools_args_store(row, field, value))
         code = bad_value(page, row, name, value);
     free(name);
     return code;
@@ -516,18 +517,18 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
 
 static int has_model(const arg_page *page) {
     char *field;
-    return find_row(page, "-m", 2, &field) != NULL;
+    return args_find_row(page, "-m", 2, &field) != NULL;
 }
 
 /* A second operand is an error unless the row collects texts. */
 static int parse_operand(const arg_page *page, const char *arg, int *n_operands) {
     char *field = NULL;
-    const arg_row *row = find_row(page, NULL, 0, &field);
+    const arg_row *row = args_find_row(page, NULL, 0, &field);
     if (!row || ((*n_operands)++ > 0 && row->kind != ARG_TEXTS))
         return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva %s --help)%s%s", arg,
                         page->name, has_model(page) ? "; a model is -m " : "",
                         has_model(page) ? arg : "");
-    return store(row, field, arg) ? ARGS_OK : bad_value(page, row, row->flags, arg);
+    return tools_args_store(row, field, arg) ? ARGS_OK : bad_value(page, row, row->flags, arg);
 }
 
 int args_parse(const arg_page *page, int argc, char **argv) {
@@ -539,7 +540,7 @@ int args_parse(const arg_page *page, int argc, char **argv) {
         else if (strcmp(arg, "--") == 0)
             only_operands = 1;
         else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)
-            code = help(page);
+            code = print_flags(page);
         else if (strncmp(arg, "--help=", 7) == 0)
             code = args_document(page, arg + 7);
         else

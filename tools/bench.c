@@ -72,7 +72,8 @@ const char *bench_model(const app *a) {
     return app_model_name(a);
 }
 
-static void print_json(const app *a, const bench_test *t, const bench_result *r, out_file *out) {
+static void bench_print_json(const app *a, const bench_test *t, const bench_result *r,
+                             out_file *out) {
     json_out j = out_json(out);
     char test[64];
     bench_name(t, test, sizeof test);
@@ -115,7 +116,8 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
 
 /* ---- the table for people -------------------------------------------------------------------- */
 /* A row of the table of rates. */
-static void table_row(table *table_out, const app *a, const bench_test *t, const bench_result *r) {
+static void bench_table_row(table *table_out, const app *a, const bench_test *t,
+                            const bench_result *r) {
     char test[64], size[32], params[32], batch[32] = "";
     bench_name(t, test, sizeof test);
     if (t->batch > 1)
@@ -249,7 +251,7 @@ static int make_tests(const bench_flags *f, test_list *out) {
 }
 
 /* The sizes of a session that is enough for all tests. */
-static mn_session_params params_of(const test_list *tests, const bench_flags *f) {
+static mn_session_params bench_params_of(const test_list *tests, const bench_flags *f) {
     mn_session_params p = {.n_batch = (uint32_t)f->rows};
     for (size_t i = 0; i < tests->n; i++) {
         const bench_test *t = &tests->v[i];
@@ -287,13 +289,13 @@ static void set_widths(report *r, const test_list *tests) {
     for (size_t i = 0; i < sample.n_cols; i++)
         table_cell(&sample, "%s", r->rates.cells[i]);
     for (size_t i = 0; i < tests->n; i++)
-        table_row(&sample, r->a, &tests->v[i], &widest);
+        bench_table_row(&sample, r->a, &tests->v[i], &widest);
     table_widths(&sample, r->width);
     table_free(&sample);
 }
 
 /* The newest row of the table of rates. */
-static void print_last(report *r) {
+static void bench_print_last(report *r) {
     const size_t n = table_rows(&r->rates);
     const table_style style = r->form == OUT_CSV ? TABLE_CSV : TABLE_MARKDOWN;
     if (n)
@@ -310,7 +312,7 @@ static void begin_report(report *r, const test_list *tests) {
         return;
     if (r->form == OUT_MD)
         set_widths(r, tests);
-    print_last(r);
+    bench_print_last(r);
 }
 
 /* Once per report. */
@@ -323,20 +325,20 @@ static void warn_busy(report *r, const char *when, double others) {
 }
 
 /* Measures t and prints its row. */
-static int run_test(report *r, const bench_test *t) {
+static int bench_run_test(report *r, const bench_test *t) {
     bench_result result;
     char test[64];
     bench_name(t, test, sizeof test);
     int code = bench_measure(r->a, t, (size_t)r->f->reps, r->f->accept ? &r->truth : NULL, &result);
     if (code == 0 && r->form == OUT_JSON) {
-        print_json(r->a, t, &result, &r->out);
+        bench_print_json(r->a, t, &result, &r->out);
     } else if (code == 0 && r->form == OUT_CSV) {
         csv_row(&r->rates, r->a, t, &result);
-        print_last(r);
+        bench_print_last(r);
     } else if (code == 0) {
-        table_row(&r->rates, r->a, t, &result);
+        bench_table_row(&r->rates, r->a, t, &result);
         latency_row(&r->times, r->a, t, &result);
-        print_last(r);
+        bench_print_last(r);
     }
     if (code == 0 && result.busy)
         warn_busy(r, test, result.others);
@@ -345,7 +347,7 @@ static int run_test(report *r, const bench_test *t) {
 }
 
 /* The lines below the table, also after Ctrl-C or an error. */
-static void end_report(report *r, int code) {
+static void bench_end_report(report *r, int code) {
     char peak[32];
     const double others = r->n_loaded ? busy_others(&r->mark) : -1;
     if (code == EXIT_INTERRUPTED)
@@ -365,7 +367,7 @@ static int run_one(report *r, const bench_test *test) {
     bench_test t = *test;
     t.sample = &r->sample;
     if (!r->f->profile)
-        return run_test(r, &t);
+        return bench_run_test(r, &t);
     return bench_print_profile(r->a, &t, (size_t)r->f->reps, r->form == OUT_JSON, &r->out);
 }
 
@@ -381,7 +383,7 @@ static int set_sample(report *r, mn_constraint **form) {
 
 /* All tests with one number of threads, in a runtime of their own. */
 static int bench_with(report *r, const app_flags *flags, const test_list *tests) {
-    mn_session_params params = params_of(tests, r->f);
+    mn_session_params params = bench_params_of(tests, r->f);
     mn_constraint *form = NULL;
     if (r->f->accept) {
         params.guess = bench_guess;
@@ -472,7 +474,7 @@ static int bench_server(const app_flags *flags, const bench_flags *f, int form) 
 }
 
 /* *form: OUT_*. 0, or EXIT_USAGE for flags that exclude each other or make no test. */
-static int check(const app_flags *flags, const bench_flags *f, int *form) {
+static int bench_check(const app_flags *flags, const bench_flags *f, int *form) {
     const int json = flags->json || f->output == OUT_JSON;
     const int csv = f->csv || f->output == OUT_CSV;
     if (json && csv)
@@ -519,7 +521,7 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
         "load_s",   "ttft_s", "peak_rss", "others_cpus", NULL};
     report r = {.a = a, .f = f, .out = out_stdout()};
     test_list tests = {0};
-    int code = check(flags, f, &r.form);
+    int code = bench_check(flags, f, &r.form);
     if (code == 0)
         code = form_check(&f->form);
     if (code == 0)
@@ -540,7 +542,7 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
         table_begin(&r.rates, rate_columns, 0x56);
     table_begin(&r.times, time_columns, 0x3d);
     code = bench_all(&r, flags, &tests);
-    end_report(&r, code);
+    bench_end_report(&r, code);
     table_free(&r.rates);
     table_free(&r.times);
     free(r.truth.ids);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* A step of a candidate, or NULL. */
-static const cJSON *step_of(const cJSON *candidate, const char *name) {
+static const cJSON *bench_floor_step_of(const cJSON *candidate, const char *name) {
     const cJSON *step;
     cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(candidate, "steps")) {
         if (!strcmp(record_text(step, "step"), name))
@@ -32,7 +32,7 @@ static double fastest_type(const cJSON *rates, const char *key) {
 
 /* Of a device that is no processor. */
 static void set_recorded(const cJSON *candidate, bench_limit *l) {
-    const cJSON *rates = step_of(candidate, "rates");
+    const cJSON *rates = bench_floor_step_of(candidate, "rates");
     const cJSON *claims = cJSON_GetObjectItemCaseSensitive(rates, "claims");
     const char *from = "claimed by the device";
     l->gbps = record_number(claims, "mem_gbps");
@@ -80,7 +80,7 @@ static int read_record(const app *a, const cJSON *record, bench_limits *out) {
             continue;
         bench_limit *l = &out->v[out->n++];
         snprintf(l->device, sizeof l->device, "%s", name);
-        if (!strcmp(record_text(step_of(candidate, "device"), "kind"), "cpu"))
+        if (!strcmp(record_text(bench_floor_step_of(candidate, "device"), "kind"), "cpu"))
             code = set_processor(a, l);
         else
             set_recorded(candidate, l);

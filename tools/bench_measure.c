@@ -39,7 +39,7 @@ void bench_name(const bench_test *t, char *dst, size_t n) {
     snprintf(dst, n, "%s%s%s%s", prompt, gen, depth, accept);
 }
 
-static void random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
+static void bench_measure_random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
     uint64_t x = 0x9e3779b97f4a7c15u;
     for (uint32_t i = 0; i < n; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
@@ -59,7 +59,7 @@ static int what_to_time(const bench_test *t) {
 
 /* ---- --accept -------------------------------------------------------------------------------- */
 /* The id at a position, of the first sequence. */
-static void record(bench_truth *t, size_t at, int32_t id) {
+static void bench_measure_record(bench_truth *t, size_t at, int32_t id) {
     if (at >= t->cap)
         return;
     for (; t->n < at; t->n++)
@@ -74,7 +74,7 @@ static void record_tokens(bench *b, uint32_t n) {
         return;
     for (uint32_t i = 0; i < n; i++)
         if (b->tokens[i].seq == b->seq[0])
-            record(t, mn_seq_length(b->a->session, b->seq[0]) - 1, b->tokens[i].id);
+            bench_measure_record(t, mn_seq_length(b->a->session, b->seq[0]) - 1, b->tokens[i].id);
 }
 
 /* Each id is right with the probability asked for, by a hash of its position: all repetitions guess
@@ -118,7 +118,8 @@ static int finish_all(bench *b, int timed) {
 }
 
 /* Creates sequence i with n ids, or extends it (again). */
-static int feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n, uint32_t max_new, int again) {
+static int bench_measure_feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n,
+                              uint32_t max_new, int again) {
     mn_sample_params p = *b->sample;
     p.max_new = max_new;
     p.ignore_stop = 1;
@@ -133,14 +134,14 @@ static int feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n, uint32_t m
 
 /* The prompt of sequence i: each has another one, so that rows of a step go to experts as those of
  * strangers do. Drafts that are right by what the first run generated want one for all. */
-static const int32_t *ids_of(const bench *b, uint32_t i) {
+static const int32_t *bench_measure_ids_of(const bench *b, uint32_t i) {
     return b->ids + (b->truth ? 0 : i);
 }
 
-static int fill(bench *b, const bench_test *t) {
+static int bench_measure_fill(bench *b, const bench_test *t) {
     int code = 0;
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
-        code = feed(b, i, ids_of(b, i), t->depth, 1, 0);
+        code = bench_measure_feed(b, i, bench_measure_ids_of(b, i), t->depth, 1, 0);
     return code ? code : finish_all(b, TIME_NOTHING);
 }
 
@@ -164,7 +165,7 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     b->first = NAN;
     b->begin = seconds();
     if (t->depth)
-        code = fill(b, t);
+        code = bench_measure_fill(b, t);
     double filled = seconds() - b->begin;
     if (code == 0)
         code = profile(b, 1);
@@ -173,7 +174,7 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     b->last = b->begin;
     b->n_got = 0;
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
-        code = feed(b, i, ids_of(b, i), n_prompt, n_new, t->depth != 0);
+        code = bench_measure_feed(b, i, bench_measure_ids_of(b, i), n_prompt, n_new, t->depth != 0);
     if (code == 0)
         code = finish_all(b, what_to_time(t));
     if (code == 0)
@@ -255,7 +256,8 @@ static void summarise(bench *b, bench_result *r) {
 }
 
 /* What became of drafts since. */
-static void count_drafts(const app *a, const mn_session_stats *before, bench_result *r) {
+static void bench_measure_count_drafts(const app *a, const mn_session_stats *before,
+                                       bench_result *r) {
     mn_session_stats now = {.size = sizeof now};
     if (mn_session_get_stats(a->session, &now) != MN_OK)
         return;
@@ -282,7 +284,7 @@ static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     b->ttft = malloc(n_reps * sizeof *b->ttft);
     if (!b->ids || !b->seq || !b->tokens || !b->gaps || !b->ttft)
         return no_memory();
-    random_ids(b->ids, b->n_ids, a->info.n_vocab);
+    bench_measure_random_ids(b->ids, b->n_ids, a->info.n_vocab);
     return 0;
 }
 
@@ -369,7 +371,7 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_truth *truth
     if (code == 0)
         summarise(&b, out);
     if (code == 0)
-        count_drafts(a, &before, out);
+        bench_measure_count_drafts(a, &before, out);
     out->others = busy_others(&mark);
     out->busy = busy_matters(&mark, out->others);
     bench_end(&b);

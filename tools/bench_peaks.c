@@ -106,7 +106,7 @@ typedef struct {
     uint64_t sum; /* of what was read, so that it is */
 } worker;
 
-static int by_value(const void *a, const void *b) {
+static int bench_peaks_by_value(const void *a, const void *b) {
     const double x = *(const double *)a;
     const double y = *(const double *)b;
     return (x > y) - (x < y);
@@ -137,13 +137,13 @@ static void *run_worker(void *arg) {
         n = ROUNDS;
     for (uint64_t i = 0; i < n; i++)
         rates[i] = one_round(w, i);
-    qsort(rates, n, sizeof *rates, by_value);
+    qsort(rates, n, sizeof *rates, bench_peaks_by_value);
     w->rate = n ? rates[n / 2] : 0;
     return NULL;
 }
 
 /* The sum of n threads; below 0: they cannot be had. mem: bytes that all of them read together. */
-static double measure(const peak *what, uint32_t n, uint8_t *mem, uint64_t bytes) {
+static double bench_peaks_measure(const peak *what, uint32_t n, uint8_t *mem, uint64_t bytes) {
     worker *workers = calloc(n, sizeof *workers);
     uint32_t started = 0;
     double sum = 0;
@@ -177,8 +177,9 @@ static void json_peak(const peak *p, uint32_t threads, double rate, out_file *ou
 }
 
 /* As measure(), in *rate. 0 or the exit code. */
-static int take(const peak *p, uint32_t threads, uint8_t *mem, uint64_t bytes, double *rate) {
-    *rate = measure(p, threads, mem, bytes);
+static int bench_peaks_take(const peak *p, uint32_t threads, uint8_t *mem, uint64_t bytes,
+                            double *rate) {
+    *rate = bench_peaks_measure(p, threads, mem, bytes);
     if (*rate < 0)
         return complain(EXIT_FAILED, "peaks: %u threads cannot be started; use fewer (-t)",
                         threads);
@@ -192,7 +193,7 @@ static int all_peaks(uint32_t threads, uint8_t *mem, uint64_t bytes, table *rows
         if (p->has && !p->has())
             continue;
         double rate;
-        const int code = take(p, threads, mem, bytes, &rate);
+        const int code = bench_peaks_take(p, threads, mem, bytes, &rate);
         if (code)
             return code;
         if (!rows) {
@@ -208,7 +209,7 @@ static int all_peaks(uint32_t threads, uint8_t *mem, uint64_t bytes, table *rows
 }
 
 /* What all threads together read: a sixteenth of the machine's memory at most. */
-static uint64_t read_bytes(void) {
+static uint64_t bench_peaks_read_bytes(void) {
     const uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES);
     const uint64_t part = pages * (uint64_t)sysconf(_SC_PAGESIZE) / 16;
     return part < MOST_BYTES ? part : MOST_BYTES;
@@ -224,7 +225,7 @@ static uint8_t *read_memory(uint64_t bytes) {
 }
 
 int bench_best_peaks(uint32_t threads, bench_best *best) {
-    const uint64_t bytes = read_bytes();
+    const uint64_t bytes = bench_peaks_read_bytes();
     uint8_t *mem = read_memory(bytes);
     int code = 0;
     *best = (bench_best){.ops = ""};
@@ -235,7 +236,7 @@ int bench_best_peaks(uint32_t threads, bench_best *best) {
         double rate;
         if (p->has && !p->has())
             continue;
-        code = take(p, threads, mem, bytes, &rate);
+        code = bench_peaks_take(p, threads, mem, bytes, &rate);
         if (code)
             break;
         if (!p->run) {
@@ -251,7 +252,7 @@ int bench_best_peaks(uint32_t threads, bench_best *best) {
 
 int bench_peaks(const arg_ints *threads, int json, out_file *out) {
     static const char *const columns[] = {"threads", "peak", "rate", "unit", NULL};
-    const uint64_t bytes = read_bytes();
+    const uint64_t bytes = bench_peaks_read_bytes();
     cpu_set_t cpus;
     table rows;
     int64_t usual[2] = {1, 1};

@@ -38,7 +38,7 @@ typedef struct {
 } profile;
 
 /* A new one, zeroed; NULL = out of memory. */
-static unit_sum *append(unit_list *list) {
+static unit_sum *bench_profile_append(unit_list *list) {
     if (list->n == list->cap) {
         const size_t cap = list->cap ? list->cap * 2 : 256;
         unit_sum *grown = realloc(list->v, cap * sizeof *grown);
@@ -62,7 +62,7 @@ static unit_sum *find_unit(unit_list *list, size_t i, const mn_step_unit *u) {
     for (size_t k = 0; k < list->n; k++)
         if (is_unit(&list->v[k], u))
             return &list->v[k];
-    unit_sum *s = append(list);
+    unit_sum *s = bench_profile_append(list);
     if (!s)
         return NULL;
     snprintf(s->device, sizeof s->device, "%s", u->device);
@@ -145,8 +145,8 @@ static void json_unit(json_out *j, const unit_sum *u) {
     json_close(j);
 }
 
-static void print_json(const app *a, const bench_test *t, const char *what, const phase *p,
-                       const bench_limits *limits, out_file *out) {
+static void bench_profile_print_json(const app *a, const bench_test *t, const char *what,
+                                     const phase *p, const bench_limits *limits, out_file *out) {
     json_out j = out_json(out);
     char test[64];
     bench_name(t, test, sizeof test);
@@ -191,7 +191,7 @@ static int add_kinds(const unit_list *units, unit_list *kinds) {
             if (!strcmp(kinds->v[s].name, u->name) && !strcmp(kinds->v[s].device, u->device))
                 k = &kinds->v[s];
         if (!k)
-            k = append(kinds);
+            k = bench_profile_append(kinds);
         if (!k)
             return 0;
         memcpy(k->name, u->name, sizeof k->name);
@@ -236,8 +236,8 @@ static void limit_line(const bench_limit *l, out_file *out) {
                l->gflops, l->source);
 }
 
-static int print_table(const bench_test *t, const char *what, const phase *p,
-                       const bench_limits *limits, out_file *out) {
+static int bench_profile_print_table(const bench_test *t, const char *what, const phase *p,
+                                     const bench_limits *limits, out_file *out) {
     static const char *const columns[] = {"unit",      "device",        "per step", "us per step",
                                           "share",     "GB/s",          "GFLOP/s",  "MB per step",
                                           "floor, us", "floor of time", NULL};
@@ -292,9 +292,9 @@ int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, ou
         if (parts[i].phase->steps == 0)
             continue;
         if (json)
-            print_json(a, t, parts[i].name, parts[i].phase, &p.limits, out);
+            bench_profile_print_json(a, t, parts[i].name, parts[i].phase, &p.limits, out);
         else
-            code = print_table(t, parts[i].name, parts[i].phase, &p.limits, out);
+            code = bench_profile_print_table(t, parts[i].name, parts[i].phase, &p.limits, out);
     }
     out_flush(out);
     bench_limits_free(&p.limits);

@@ -146,7 +146,7 @@ static void begin_table(url_report *r) {
 
 /* ---- the tests ------------------------------------------------------------------------------- */
 /* How many requests a test sends: --requests, the lines of the file, or four for each user. */
-static size_t n_requests(const url_report *r, const url_test *t) {
+static size_t bench_url_n_requests(const url_report *r, const url_test *t) {
     const url_flags *f = r->tests->url;
     if (f->requests)
         return (size_t)f->requests;
@@ -157,7 +157,7 @@ static size_t n_requests(const url_report *r, const url_test *t) {
     return t->users < 4 ? 16 : 4 * (size_t)t->users;
 }
 
-static int measure(url_report *r, const url_test *t, size_t n, url_result *out) {
+static int bench_url_measure(url_report *r, const url_test *t, size_t n, url_result *out) {
     url_request *requests = calloc(n, sizeof *requests);
     memset(out, 0, sizeof *out);
     if (!requests)
@@ -174,10 +174,10 @@ static int measure(url_report *r, const url_test *t, size_t n, url_result *out) 
     return code;
 }
 
-static int run_test(url_report *r, const url_test *t) {
+static int bench_url_run_test(url_report *r, const url_test *t) {
     url_result result;
-    const size_t n = n_requests(r, t);
-    int code = measure(r, t, n, &result);
+    const size_t n = bench_url_n_requests(r, t);
+    int code = bench_url_measure(r, t, n, &result);
     if (code == 0 && r->tests->json) {
         json_row(r, t, &result);
     } else if (code == 0) {
@@ -207,14 +207,14 @@ static int run_tests(url_report *r) {
             for (size_t u = 0; u < n_users && code == 0; u++) {
                 const url_test t = {(uint32_t)all->prompt->v[p], (uint32_t)all->gen->v[g],
                                     (uint32_t)all->users->v[u], by_rate ? all->url->rate : 0};
-                code = run_test(r, &t);
+                code = bench_url_run_test(r, &t);
             }
     return code;
 }
 
 /* ---- the server ------------------------------------------------------------------------------ */
 /* The model's id, and its vocabulary if the server states it (llama-server and minerva do). */
-static int find_model(url_report *r) {
+static int bench_url_find_model(url_report *r) {
     char *text = NULL;
     r->prompts.model = r->tests->model;
     if (r->tests->url->file && r->tests->model)
@@ -247,7 +247,7 @@ static int find_model(url_report *r) {
 static int try_server(url_report *r) {
     const url_test t = {8, 2, 1, 0};
     url_result result;
-    int code = r->tests->url->file ? 0 : measure(r, &t, 1, &result);
+    int code = r->tests->url->file ? 0 : bench_url_measure(r, &t, 1, &result);
     if (r->tests->url->file)
         return 0;
     const int refused = result.n_failed && result.http >= 400 && result.http < 500;
@@ -257,7 +257,7 @@ static int try_server(url_report *r) {
             note("the server refuses token ids (%s): prompts are random words", result.error);
         url_result_free(&result);
         r->prompts.words = 1;
-        code = measure(r, &t, 1, &result);
+        code = bench_url_measure(r, &t, 1, &result);
     }
     if (code == 0 && result.n_failed)
         code = complain(EXIT_FAILED, "%s: %s", url_client_base(r->client), result.error);
@@ -266,7 +266,7 @@ static int try_server(url_report *r) {
 }
 
 /* The key in a file, without white space around it, or of OPENAI_API_KEY; NULL: none. */
-static int read_key(const char *path, char **key) {
+static int bench_url_read_key(const char *path, char **key) {
     const char *variable = getenv("OPENAI_API_KEY");
     size_t n = 0;
     if (!path) {
@@ -311,7 +311,7 @@ static int with_client(url_report *r) {
     if (r->tests->url->file)
         code = url_lines_read(&r->prompts, r->tests->url->file);
     if (code == 0)
-        code = find_model(r);
+        code = bench_url_find_model(r);
     if (code == 0)
         code = try_server(r);
     if (code == 0 && !r->tests->json)
@@ -332,7 +332,7 @@ int bench_url(const url_tests *tests) {
     r.prompts.words = f->words || f->chat;
     r.prompts.n_gen_given = tests->gen_given;
     interrupt_catch();
-    int code = read_key(f->key_file, &key);
+    int code = bench_url_read_key(f->key_file, &key);
     if (code == 0)
         r.client = url_client_new(f->url, key);
     if (code == 0)

@@ -70,7 +70,7 @@ void url_result_free(url_result *r) {
 }
 
 /* ---- the client ------------------------------------------------------------------------------ */
-static int add_header(url_client *c, const char *line) {
+static int bench_url_client_add_header(url_client *c, const char *line) {
     struct curl_slist *grown = c->api->slist_append(c->headers, line);
     if (grown)
         c->headers = grown;
@@ -93,13 +93,14 @@ static char *whole_base(const char *base) {
 
 static int set_headers(url_client *c, const char *key) {
     char line[4096];
-    int ok = add_header(c, "Content-Type: application/json");
-    ok = ok && add_header(c, "Accept: text/event-stream, application/json");
-    ok = ok && add_header(c, "Expect:"); // no wait for "100 Continue" before a long prompt
+    int ok = bench_url_client_add_header(c, "Content-Type: application/json");
+    ok = ok && bench_url_client_add_header(c, "Accept: text/event-stream, application/json");
+    ok = ok && bench_url_client_add_header(
+                   c, "Expect:"); // no wait for "100 Continue" before a long prompt
     if (!key || !ok)
         return ok;
     snprintf(line, sizeof line, "Authorization: Bearer %.4000s", key);
-    return add_header(c, line);
+    return bench_url_client_add_header(c, line);
 }
 
 url_client *url_client_new(const char *base, const char *key) {
@@ -147,7 +148,7 @@ static CURL *new_handle(const url_client *c) {
     return easy;
 }
 
-static int set_url(const url_client *c, CURL *easy, const char *path) {
+static int bench_url_client_set_url(const url_client *c, CURL *easy, const char *path) {
     mn_text url = {0};
     mn_text_puts(&url, c->base);
     mn_text_puts(&url, path);
@@ -184,7 +185,7 @@ int url_client_get(url_client *c, const char *path, char **text) {
     mn_text body = {0};
     long status = 0;
     char why[300];
-    if (!easy || !set_url(c, easy, path)) {
+    if (!easy || !bench_url_client_set_url(c, easy, path)) {
         if (easy)
             api->easy_cleanup(easy);
         return no_memory();
@@ -228,7 +229,7 @@ static int brings_text(const cJSON *event) {
     return 0;
 }
 
-static uint64_t count_of(const cJSON *object, const char *key) {
+static uint64_t bench_url_client_count_of(const cJSON *object, const char *key) {
     const cJSON *v = cJSON_GetObjectItem(object, key);
     const int ok = cJSON_IsNumber(v) && v->valuedouble >= 0 && v->valuedouble < 1e15;
     return ok ? (uint64_t)v->valuedouble : 0;
@@ -238,12 +239,12 @@ static void read_usage(slot *s, const cJSON *usage) {
     const cJSON *details = cJSON_GetObjectItem(usage, "prompt_tokens_details");
     if (!cJSON_IsObject(usage))
         return;
-    s->n_prompt = count_of(usage, "prompt_tokens");
-    s->n_tokens = count_of(usage, "completion_tokens");
-    s->n_cached = count_of(details, "cached_tokens");
+    s->n_prompt = bench_url_client_count_of(usage, "prompt_tokens");
+    s->n_tokens = bench_url_client_count_of(usage, "completion_tokens");
+    s->n_cached = bench_url_client_count_of(details, "cached_tokens");
 }
 
-static int on_event(void *arg, const char *data, size_t n) {
+static int bench_url_client_on_event(void *arg, const char *data, size_t n) {
     slot *s = arg;
     if (n >= 6 && !memcmp(data, "[DONE]", 6)) {
         s->done = 1;
@@ -280,7 +281,7 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *arg) {
             mn_text_put(&s->body, bytes, n);
         return n;
     }
-    const int code = sse_feed(&s->stream, bytes, n, on_event, s);
+    const int code = sse_feed(&s->stream, bytes, n, bench_url_client_on_event, s);
     if (code == SSE_NO_MEMORY)
         snprintf(s->error, sizeof s->error, "out of memory");
     if (code == SSE_TOO_LONG)
@@ -317,7 +318,7 @@ static int begin_next(url_run *r) {
     const url_request *q = &r->requests[r->n_begun];
     const curl_api *api = r->c->api;
     slot *s = free_slot(r);
-    if (!s || !set_url(r->c, s->easy, q->path))
+    if (!s || !bench_url_client_set_url(r->c, s->easy, q->path))
         return no_memory();
     s->busy = 1;
     s->done = 0;
@@ -333,7 +334,7 @@ static int begin_next(url_run *r) {
 }
 
 /* What is wrong with an answer that has ended, into s->error; empty: nothing. */
-static void judge(slot *s, CURLcode code, long status) {
+static void bench_url_client_judge(slot *s, CURLcode code, long status) {
     char why[300];
     if (s->error[0])
         return;
@@ -352,7 +353,7 @@ static void end_request(slot *s, CURLcode code) {
     url_result *out = r->out;
     long status = 0;
     r->c->api->easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
-    judge(s, code, status);
+    bench_url_client_judge(s, code, status);
     if (s->error[0]) {
         if (out->n_failed++ == 0) {
             snprintf(out->error, sizeof out->error, "%s", s->error);

@@ -75,7 +75,7 @@ static char *random_words(prompt_stream s, uint32_t n) {
 }
 
 /* Adds the prompt to the body; 0: out of memory. */
-static int add_text(cJSON *body, const url_prompts *p, const char *text) {
+static int bench_url_prompts_add_text(cJSON *body, const url_prompts *p, const char *text) {
     if (!p->chat)
         return cJSON_AddStringToObject(body, "prompt", text) != NULL;
     cJSON *list = cJSON_AddArrayToObject(body, "messages");
@@ -88,13 +88,14 @@ static int add_text(cJSON *body, const url_prompts *p, const char *text) {
            cJSON_AddStringToObject(message, "content", text);
 }
 
-static int add_prompt(cJSON *body, const url_prompts *p, prompt_stream s, uint32_t n) {
+static int bench_url_prompts_add_prompt(cJSON *body, const url_prompts *p, prompt_stream s,
+                                        uint32_t n) {
     if (!p->chat && !p->words) {
         cJSON *ids = random_ids(p, s, n);
         return ids && cJSON_AddItemToObject(body, "prompt", ids);
     }
     char *text = random_words(s, n);
-    const int ok = text && add_text(body, p, text);
+    const int ok = text && bench_url_prompts_add_text(body, p, text);
     free(text);
     return ok;
 }
@@ -129,7 +130,7 @@ static int make_one(const url_prompts *p, prompt_stream s, const cJSON *line, ui
     cJSON *body = line ? cJSON_Duplicate(line, 1) : cJSON_CreateObject();
     int ok = body != NULL;
     if (!line)
-        ok = ok && add_prompt(body, p, s, n_prompt);
+        ok = ok && bench_url_prompts_add_prompt(body, p, s, n_prompt);
     ok = ok && add_common(body, p, n_gen);
     out->body = ok ? cJSON_PrintUnformatted(body) : NULL;
     out->path = cJSON_HasObjectItem(body, "messages") ? chat_completions : completions;
@@ -156,7 +157,8 @@ void url_requests_free(url_request *requests, size_t n) {
 
 /* ---- a file of requests ---------------------------------------------------------------------- */
 /* One line: the body of a request. prompt_ids, which run --prompts knows, becomes prompt. */
-static int read_line(url_prompts *p, const char *path, size_t number, const char *line, size_t n) {
+static int bench_url_prompts_read_line(url_prompts *p, const char *path, size_t number,
+                                       const char *line, size_t n) {
     size_t length = 0;
     const size_t bad = json_bad_number(line, n, &length);
     cJSON *body = bad < n ? NULL : cJSON_ParseWithLength(line, n);
@@ -194,7 +196,7 @@ int url_lines_read(url_prompts *p, const char *path) {
         const size_t length = strcspn(text + at, "\n");
         const size_t blank = strspn(text + at, " \t\r");
         if (blank < length)
-            code = read_line(p, path, number + 1, text + at, length);
+            code = bench_url_prompts_read_line(p, path, number + 1, text + at, length);
         at += length + 1;
     }
     free(text);

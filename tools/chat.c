@@ -28,7 +28,7 @@ const arg_row chat_rows[CHAT_ROWS] = {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 /* Adds the arguments of a call: JSON as it is, any other text as a string. 0: out of memory. */
-static int add_arguments(cJSON *function, const char *args) {
+static int chat_add_arguments(cJSON *function, const char *args) {
     size_t length = 0;
     json_bad_number(args, strlen(args), &length);
     cJSON *read = length ? NULL : cJSON_ParseWithOpts(args, NULL, 1);
@@ -55,7 +55,7 @@ static int add_call(cJSON *calls, const gen_call *made, uint32_t number) {
     const cJSON *named = cJSON_AddStringToObject(call, "id", id);
     cJSON *function = cJSON_AddObjectToObject(call, "function");
     const cJSON *name = cJSON_AddStringToObject(function, "name", made->name);
-    return type && named && name && add_arguments(function, made->args ? made->args : "");
+    return type && named && name && chat_add_arguments(function, made->args ? made->args : "");
 }
 
 /* The tool calls of an answer and the thinking before it as mn_message.more, malloc'ed; NULL: out
@@ -143,7 +143,7 @@ static uint32_t room_for_answer(const chat *c) {
     return c->flags.n < 0 || c->flags.n > quarter ? quarter : (uint32_t)c->flags.n;
 }
 
-static int fits(const chat *c, uint32_t n, uint32_t room) {
+static int chat_fits(const chat *c, uint32_t n, uint32_t room) {
     return (uint64_t)n + room <= c->a.session_info.n_ctx;
 }
 
@@ -154,9 +154,9 @@ static int drop_turns(chat *c, int32_t **ids, uint32_t *n) {
     const uint32_t room = room_for_answer(c), before = c->n_dropped;
     uint32_t n_turns = 0;
     int code = 0;
-    if (fits(c, *n, room))
+    if (chat_fits(c, *n, room))
         return 0;
-    while (code == 0 && !fits(c, *n, 2 * room)) {
+    while (code == 0 && !chat_fits(c, *n, 2 * room)) {
         const uint32_t more = drop_turn(c, c->n_dropped);
         if (more == 0)
             break;
@@ -166,7 +166,7 @@ static int drop_turns(chat *c, int32_t **ids, uint32_t *n) {
         n_turns++;
         code = ids_without(c, more, 0, ids, n);
     }
-    if (code || !fits(c, *n, 0))
+    if (code || !chat_fits(c, *n, 0))
         c->n_dropped = before;
     else if (n_turns == 1)
         app_remark(&c->a, "the context of %u tokens is full: the oldest turn is omitted",
@@ -185,7 +185,7 @@ static int prompt_of_turn(chat *c, int32_t **ids, uint32_t *n) {
         code = ids_without(c, c->n_dropped, c->n_known, ids, n);
     if (code == 0) {
         const uint32_t length = mn_seq_length(c->a.session, c->g.seq);
-        if (!drop || fits(c, length + *n, room_for_answer(c)))
+        if (!drop || chat_fits(c, length + *n, room_for_answer(c)))
             return 0;
         mn_ids_free(*ids);
         *ids = NULL;
@@ -233,7 +233,7 @@ static void print_end(const chat *c) {
 /* Answers the last message. The next turn can extend the sequence if this one ended with a stop
  * token and without thinking: other ends lack the token, and templates omit the thinking of
  * earlier turns. An answer that failed or is empty is removed together with its message. */
-static int turn(chat *c) {
+static int chat_turn(chat *c) {
     int code = begin_turn(c);
     if (code) {
         chat_forget_sequence(c);
@@ -263,7 +263,7 @@ static int turn(chat *c) {
 
 int chat_say(chat *c, const char *role, const char *text, size_t n) {
     int code = messages_push(c, role, (mn_str){text, n}, NULL);
-    return code ? code : turn(c);
+    return code ? code : chat_turn(c);
 }
 
 int chat_say_result(chat *c, const char *text) {
@@ -274,7 +274,7 @@ int chat_say_result(chat *c, const char *text) {
             return no_memory();
     }
     const int code = messages_push(c, "tool", (mn_str){text, strlen(text)}, more);
-    return code ? code : turn(c);
+    return code ? code : chat_turn(c);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -323,14 +323,14 @@ static line_event read_turn(chat *c, mn_text *b, int *quoted) {
     return event;
 }
 
-static int is_blank(const mn_text *b) {
+static int chat_is_blank(const mn_text *b) {
     return b->len == 0 || strspn(b->ptr, " \t\n") == b->len;
 }
 
 /* Runs a command or a turn. 0: the conversation continues; else CHAT_END or the exit code. */
 static int answer_line(chat *c, const mn_text *b, int quoted) {
     int code = CHAT_TURN;
-    if (is_blank(b))
+    if (chat_is_blank(b))
         return 0;
     if (!quoted)
         code = chat_command(c, b->ptr, b->len);
@@ -439,7 +439,7 @@ static int first_messages(chat *c) {
 }
 
 /* Opens the model and the line reader, and holds the conversation. */
-static int start(chat *c, const app_flags *flags) {
+static int chat_start(chat *c, const app_flags *flags) {
     mn_session_params params = {0};
     int code = talk_open(&c->talk);
     if (code == 0)
@@ -518,6 +518,6 @@ int cmd_chat(int argc, char **argv) {
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK)
-        code = start(&c, &flags);
+        code = chat_start(&c, &flags);
     return close_chat(&c, code);
 }

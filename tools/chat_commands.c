@@ -19,7 +19,7 @@ typedef struct {
 static int do_help(chat *c, const char *argument);
 
 /* One row of a list. */
-static void print_row(const char *what, const char *about) {
+static void chat_command_print_row(const char *what, const char *about) {
     fprintf(stderr, "  %-20s %s\n", what, about);
 }
 
@@ -88,7 +88,7 @@ static void settings(chat *c, arg_group groups[N_GROUPS]) {
 }
 
 /* The long name of a flag with _ for -. */
-static void name_of(const arg_row *row, char *name, size_t n) {
+static void chat_command_name_of(const arg_row *row, char *name, size_t n) {
     const char *flag = strstr(row->flags, "--");
     snprintf(name, n, "%.*s", (int)strcspn(flag + 2, " "), flag + 2);
     for (char *s = name; *s; s++)
@@ -125,9 +125,9 @@ static void list_settings(const arg_group *groups, size_t n) {
             const arg_row *row = &groups[g].rows[r];
             if (!is_settable(row))
                 continue;
-            name_of(row, name, sizeof name);
+            chat_command_name_of(row, name, sizeof name);
             put_value(row, (const char *)groups[g].values + row->offset, value, sizeof value);
-            print_row(name, value);
+            chat_command_print_row(name, value);
         }
 }
 
@@ -151,8 +151,8 @@ static int has_flag(const arg_row *row, const char *name, size_t n) {
 }
 
 /* The row of a setting, and in *field the address of its value; NULL: unknown. */
-static const arg_row *row_of(const arg_group *groups, size_t n, const char *name, size_t n_name,
-                             char **field) {
+static const arg_row *chat_command_row_of(const arg_group *groups, size_t n, const char *name,
+                                          size_t n_name, char **field) {
     for (size_t g = 0; g < n; g++)
         for (size_t r = 0; r < groups[g].n; r++) {
             const arg_row *row = &groups[g].rows[r];
@@ -171,7 +171,7 @@ static int unknown_setting(const arg_group *groups, size_t n, const char *name, 
         for (size_t r = 0; r < groups[g].n; r++) {
             if (!is_settable(&groups[g].rows[r]))
                 continue;
-            name_of(&groups[g].rows[r], one, sizeof one);
+            chat_command_name_of(&groups[g].rows[r], one, sizeof one);
             mn_text_puts(&list, list.len ? ", " : "");
             mn_text_puts(&list, one);
         }
@@ -190,7 +190,7 @@ static int set_flag(int *field, const char *value) {
 }
 
 /* Stores a value. n must not be 0, which the limits of its row cannot express. */
-static int set_value(chat *c, const arg_row *row, void *field, const char *value) {
+static int chat_command_set_value(chat *c, const arg_row *row, void *field, const char *value) {
     const int64_t n_before = c->flags.n;
     int code = args_store(row, field, "/set", value);
     if (code || c->flags.n)
@@ -211,14 +211,14 @@ static int do_set(chat *c, const char *argument) {
     const size_t n_name = strcspn(name, " \t=");
     const char *value = name + n_name + strspn(name + n_name, " \t=");
     char *field = NULL;
-    const arg_row *row = row_of(groups, N_GROUPS, name, n_name, &field);
+    const arg_row *row = chat_command_row_of(groups, N_GROUPS, name, n_name, &field);
     if (!row)
         return unknown_setting(groups, N_GROUPS, name, n_name);
     int code = 0;
     if (row->kind == ARG_FLAG)
         code = set_flag((int *)(void *)field, value);
     else
-        code = set_value(c, row, field, value);
+        code = chat_command_set_value(c, row, field, value);
     if (code == 0)
         chat_apply_settings(c);
     return code;
@@ -245,11 +245,11 @@ static int do_help(chat *c, const char *argument) {
     for (size_t i = 0; i < MN_COUNT(commands); i++) {
         snprintf(usage, sizeof usage, "/%s %s", commands[i].name, commands[i].argument);
         if (commands[i].about)
-            print_row(usage, commands[i].about);
+            chat_command_print_row(usage, commands[i].about);
     }
-    print_row("\"\"\"",
-              "begins a text of several lines, and ends it; a pasted block is one text, too");
-    print_row("Ctrl-C", "ends an answer, or clears the line");
+    chat_command_print_row(
+        "\"\"\"", "begins a text of several lines, and ends it; a pasted block is one text, too");
+    chat_command_print_row("Ctrl-C", "ends an answer, or clears the line");
     return 0;
 }
 
@@ -275,7 +275,7 @@ static int unknown_command(const char *word, size_t n) {
 }
 
 /* Runs a command with its argument of n bytes, without the blanks at its ends. */
-static int run_command(chat *c, const command *which, const char *argument, size_t n) {
+static int chat_command_run_command(chat *c, const command *which, const char *argument, size_t n) {
     while (n && strchr(" \t\n", argument[n - 1]))
         n--;
     char *text = strndup(argument, n);
@@ -307,6 +307,6 @@ int chat_command(chat *c, const char *line, size_t n) {
     rest += strspn(rest, " \t");
     for (size_t i = 0; i < MN_COUNT(commands); i++)
         if (strlen(commands[i].name) == n_word && memcmp(commands[i].name, word, n_word) == 0)
-            return run_command(c, &commands[i], rest, n - (size_t)(rest - line));
+            return chat_command_run_command(c, &commands[i], rest, n - (size_t)(rest - line));
     return memchr(line, '\n', n) ? CHAT_TURN : unknown_command(word, n_word);
 }

@@ -19,7 +19,7 @@ static void free_message(mn_message *m) {
 }
 
 /* A malloc'ed copy with a NUL behind it; ptr NULL: out of memory. */
-static mn_str copy_of(const char *bytes, size_t n) {
+static mn_str chat_message_copy_of(const char *bytes, size_t n) {
     char *copy = malloc(n + 1);
     if (copy && n)
         memcpy(copy, bytes, n);
@@ -29,8 +29,8 @@ static mn_str copy_of(const char *bytes, size_t n) {
 }
 
 int messages_push(chat *c, const char *role, mn_str content, char *more) {
-    mn_message m = {copy_of(role, strlen(role)),
-                    copy_of(content.ptr, content.len),
+    mn_message m = {chat_message_copy_of(role, strlen(role)),
+                    chat_message_copy_of(content.ptr, content.len),
                     {more, more ? strlen(more) : 0}};
     mn_message *grown = realloc(c->messages, (c->n + 1) * sizeof *grown);
     if (grown)
@@ -53,14 +53,14 @@ void messages_clear(chat *c, uint32_t keep) {
     c->n_dropped = 0;
 }
 
-static int has_role(const mn_message *m, const char *role) {
+static int chat_message_has_role(const mn_message *m, const char *role) {
     return strcmp(m->role.ptr, role) == 0;
 }
 
 uint32_t messages_system(const chat *c) {
     uint32_t n = 0;
-    while (n < c->n &&
-           (has_role(&c->messages[n], "system") || has_role(&c->messages[n], "developer")))
+    while (n < c->n && (chat_message_has_role(&c->messages[n], "system") ||
+                        chat_message_has_role(&c->messages[n], "developer")))
         n++;
     return n;
 }

@@ -48,8 +48,8 @@ int codeset_is_other(void) {
 
 /* Converts all but an incomplete character at the end; the number of bytes used. unknown replaces a
  * character (is_utf8) or byte that cannot be converted. */
-static size_t convert(iconv_t cd, const char *in, size_t n, mn_text *out, const char *unknown,
-                      int is_utf8) {
+static size_t codeset_convert(iconv_t cd, const char *in, size_t n, mn_text *out,
+                              const char *unknown, int is_utf8) {
     char piece[512], *from = (char *)in;
     size_t left = n;
     while (left) {
@@ -72,11 +72,11 @@ static size_t convert(iconv_t cd, const char *in, size_t n, mn_text *out, const 
 }
 
 size_t codeset_decode(const char *typed, size_t n, mn_text *out) {
-    return convert(to_utf8, typed, n, out, "\xEF\xBF\xBD", 0);
+    return codeset_convert(to_utf8, typed, n, out, "\xEF\xBF\xBD", 0);
 }
 
 void codeset_encode(const char *text, size_t n, mn_text *out) {
-    size_t used = convert(from_utf8, text, n, out, "?", 1);
+    size_t used = codeset_convert(from_utf8, text, n, out, "?", 1);
     if (used < n)
         mn_text_puts(out, "?");
 }

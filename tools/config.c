@@ -3,7 +3,7 @@
  * prints what the library uses. The settings: docs/configuration.md. */
 #include "app.h"
 
-static void as_json(const app *a, out_file *out) {
+static void config_command_as_json(const app *a, out_file *out) {
     json_out j = out_json(out);
     mn_config_item c;
     json_open(&j, '[');
@@ -18,7 +18,7 @@ static void as_json(const app *a, out_file *out) {
     json_line(&j);
 }
 
-static void as_table(const app *a, out_file *out) {
+static void config_command_as_table(const app *a, out_file *out) {
     static const char *const columns[] = {"key", "value", "origin", NULL};
     table t;
     mn_config_item c;
@@ -45,5 +45,6 @@ int cmd_config(int argc, char **argv) {
                            "minerva.ini (the user's before the system's), and that the default.",
                            groups, MN_COUNT(groups)};
     const int code = args_parse(&page, argc, argv);
-    return code == ARGS_OK ? app_list(&flags, as_json, as_table) : code;
+    return code == ARGS_OK ? app_list(&flags, config_command_as_json, config_command_as_table)
+                           : code;
 }

@@ -27,7 +27,7 @@ static const arg_row rows[] = {
 };
 
 /* Called by the library during the conversion; not 0 cancels it. */
-static int on_progress(void *arg, uint64_t done, uint64_t total) {
+static int convert_command_on_progress(void *arg, uint64_t done, uint64_t total) {
     progress_at(arg, done, total);
     return interrupt_seen();
 }
@@ -42,10 +42,10 @@ static void remark_sizes(const app *a, const char *out, double time) {
                human_bytes(bytes, after), human_bytes(a->info.n_bytes, before));
 }
 
-static int convert(app *a, const convert_flags *f) {
+static int convert_command_convert(app *a, const convert_flags *f) {
     progress *bar = progress_begin("converting");
     const mn_convert_params params = {sizeof params, f->force ? MN_CONVERT_REPLACE : 0, f->type,
-                                      on_progress, bar};
+                                      convert_command_on_progress, bar};
     interrupt_catch();
     const double begin = seconds();
     const mn_status status = mn_model_convert(a->model, f->out, &params, &a->err);
@@ -90,6 +90,6 @@ int cmd_convert(int argc, char **argv) {
     flags.model = f.in;
     code = app_open_model(&a, &flags);
     if (code == 0)
-        code = convert(&a, &f);
+        code = convert_command_convert(&a, &f);
     return app_end(&a, code);
 }

@@ -7,7 +7,7 @@
 #include "record.h"
 #include <string.h>
 
-static void as_json(const app *a, out_file *out) {
+static void devices_command_as_json(const app *a, out_file *out) {
     json_out j = out_json(out);
     mn_device_item d;
     json_open(&j, '[');
@@ -39,7 +39,7 @@ static const char *free_text(const mn_device_item *d, char dst[32]) {
     return d->usable ? "not asked" : "-";
 }
 
-static void as_table(const app *a, out_file *out) {
+static void devices_command_as_table(const app *a, out_file *out) {
     static const char *const columns[] = {"device",      "memory", "free",
                                           "description", "usable", NULL};
     table t;
@@ -61,7 +61,7 @@ static void as_table(const app *a, out_file *out) {
 }
 
 /* ---- --explain ------------------------------------------------------------------------------- */
-static const char *bytes_of(const cJSON *o, const char *key, char dst[32]) {
+static const char *devices_command_bytes_of(const cJSON *o, const char *key, char dst[32]) {
     return human_bytes((uint64_t)record_number(o, key), dst);
 }
 
@@ -87,10 +87,11 @@ static void print_verdicts(const cJSON *step, out_file *out) {
 static void print_memory(const cJSON *step, out_file *out) {
     char a[32], b[32], c[32], d[32], e[32];
     if (cJSON_HasObjectItem(step, "need"))
-        out_printf(out, "; weights %s, KV %s (%s), scratch %s: %s of %s free",
-                   bytes_of(step, "weights", a), bytes_of(step, "kv", b),
-                   record_text(step, "k_type"), bytes_of(step, "scratch", c),
-                   bytes_of(step, "need", d), bytes_of(step, "free", e));
+        out_printf(
+            out, "; weights %s, KV %s (%s), scratch %s: %s of %s free",
+            devices_command_bytes_of(step, "weights", a), devices_command_bytes_of(step, "kv", b),
+            record_text(step, "k_type"), devices_command_bytes_of(step, "scratch", c),
+            devices_command_bytes_of(step, "need", d), devices_command_bytes_of(step, "free", e));
     out_printf(out, "; class %s", record_text(step, "class"));
 }
 
@@ -111,7 +112,7 @@ static void print_device(const cJSON *step, out_file *out) {
     if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok")))
         return;
     out_printf(out, "; %s (%s), %s, driver %s", record_text(step, "description"),
-               record_text(step, "kind"), bytes_of(step, "mem_total", total),
+               record_text(step, "kind"), devices_command_bytes_of(step, "mem_total", total),
                record_text(step, "driver"));
 }
 
@@ -152,7 +153,8 @@ static void print_placement(const cJSON *placement, out_file *out) {
         if (cJSON_IsArray(layers))
             out_printf(out, ", layers %d-%d", cJSON_GetArrayItem(layers, 0)->valueint,
                        cJSON_GetArrayItem(layers, 1)->valueint);
-        out_printf(out, ": %s, %s\n", record_text(s, "device"), bytes_of(s, "need", need));
+        out_printf(out, ": %s, %s\n", record_text(s, "device"),
+                   devices_command_bytes_of(s, "need", need));
     }
     out_printf(
         out, "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies\n",
@@ -283,5 +285,5 @@ int cmd_devices(int argc, char **argv) {
         return complain(EXIT_USAGE, "minerva devices: found --report and --json, expected one");
     if (own.report)
         return devices_report(&flags);
-    return app_list(&flags, as_json, as_table);
+    return app_list(&flags, devices_command_as_json, devices_command_as_table);
 }

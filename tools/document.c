@@ -48,7 +48,8 @@ static void each_row(out_file *out, const arg_page *page, row_fn each) {
 }
 
 /* The words of an ARG_CHOICE with blanks between them, between before and after. */
-static void put_choices(out_file *out, const char *before, const arg_row *row, const char *after) {
+static void document_put_choices(out_file *out, const char *before, const arg_row *row,
+                                 const char *after) {
     out_puts(out, before);
     for (const char *s = row->choices; *s; s++)
         out_put(out, *s == '|' ? " " : s, 1);
@@ -106,7 +107,7 @@ static void man_row(out_file *out, const arg_page *page, const arg_group *group,
     out_puts(out, "\n");
 }
 
-static void man_page(out_file *out, const arg_page *page) {
+static void document_man_page(out_file *out, const arg_page *page) {
     char name[64];
     snprintf(name, sizeof name, "minerva-%s", page->name);
     for (char *c = name; *c; c++)
@@ -143,7 +144,7 @@ static void bash_values(out_file *out, const arg_page *page, const arg_group *gr
         out_printf(out, "%s%s", i ? "|" : "", names.text[i]);
     out_puts(out, ") ");
     if (row->kind == ARG_CHOICE)
-        put_choices(out, "values='", row, "'");
+        document_put_choices(out, "values='", row, "'");
     else
         out_puts(out, is_file(row) ? "values=FILE" : "values=-");
     out_puts(out, " ;;\n");
@@ -234,7 +235,7 @@ static void zsh_action(out_file *out, const arg_row *row) {
     if (is_file(row))
         out_puts(out, ":_files");
     else if (row->kind == ARG_CHOICE)
-        put_choices(out, ":(", row, ")");
+        document_put_choices(out, ":(", row, ")");
     else
         out_puts(out, ": ");
 }
@@ -327,7 +328,7 @@ static void fish_row(out_file *out, const arg_page *page, const arg_group *group
             out_printf(out, " %s %s", name[2] ? "-o" : "-s", name + 1);
     }
     if (row->kind == ARG_CHOICE)
-        put_choices(out, " -x -a '", row, "'");
+        document_put_choices(out, " -x -a '", row, "'");
     else if (takes_value(row))
         out_puts(out, is_file(row) ? " -r -F" : " -x");
     out_puts(out, " -d '");
@@ -379,7 +380,7 @@ int args_completion_begin(const char *shell, const char *const *names, const cha
 int args_document(const arg_page *page, const char *form) {
     out_file out = out_stdout();
     if (!strcmp(form, "man"))
-        man_page(&out, page);
+        document_man_page(&out, page);
     else if (!strcmp(form, "bash"))
         bash_page(&out, page);
     else if (!strcmp(form, "zsh"))

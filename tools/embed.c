@@ -58,7 +58,7 @@ typedef struct {
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 /* Room for one more; NULL: out of memory. */
-static embed_text *add_text(embed_job *j) {
+static embed_text *embed_add_text(embed_job *j) {
     if ((j->n & (j->n - 1)) == 0) {
         const size_t cap = j->n ? 2 * (size_t)j->n : 1;
         embed_text *grown = realloc(j->v, cap * sizeof *grown);
@@ -71,9 +71,9 @@ static embed_text *add_text(embed_job *j) {
     return t;
 }
 
-static int tokenize(embed_job *j, const char *text, size_t bytes) {
+static int embed_tokenize(embed_job *j, const char *text, size_t bytes) {
     app *a = j->a;
-    embed_text *t = add_text(j);
+    embed_text *t = embed_add_text(j);
     if (!t)
         return no_memory();
     t->label = text;
@@ -90,14 +90,14 @@ static int tokenize_lines(embed_job *j, const char *data, size_t bytes) {
         const char *end = memchr(data + at, '\n', bytes - at);
         const size_t n = end ? (size_t)(end - data) - at : bytes - at;
         const size_t cr = n && data[at + n - 1] == '\r';
-        code = tokenize(j, data + at, n - cr);
+        code = embed_tokenize(j, data + at, n - cr);
         at += n + 1;
     }
     return code;
 }
 
 static int take_ids(embed_job *j, const arg_ints *ids) {
-    embed_text *t = add_text(j);
+    embed_text *t = embed_add_text(j);
     if (!t)
         return no_memory();
     t->ids = malloc((ids->n + 1) * sizeof *t->ids);
@@ -110,7 +110,7 @@ static int take_ids(embed_job *j, const arg_ints *ids) {
 }
 
 /* The texts of the command line. *data: of the file, the caller's to free. */
-static int collect(embed_job *j, const embed_flags *f, char **data) {
+static int embed_collect(embed_job *j, const embed_flags *f, char **data) {
     const char *file = f->file;
     const int dash = f->texts.n == 1 && !strcmp(f->texts.v[0], "-");
     const int given = (f->texts.n > 0) + (f->file != NULL) + (f->ids.given != 0);
@@ -127,7 +127,7 @@ static int collect(embed_job *j, const embed_flags *f, char **data) {
         return take_ids(j, &f->ids);
     if (!file) {
         for (size_t i = 0; i < f->texts.n && code == 0; i++)
-            code = tokenize(j, f->texts.v[i], strlen(f->texts.v[i]));
+            code = embed_tokenize(j, f->texts.v[i], strlen(f->texts.v[i]));
         return code;
     }
     code = read_all_text(file, data, &bytes);
@@ -174,7 +174,7 @@ static double cosine(const float *a, const float *b, uint32_t n) {
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-static void print_json(embed_job *j, uint32_t i, const float *vector) {
+static void embed_print_json(embed_job *j, uint32_t i, const float *vector) {
     json_out out = out_json(&j->out);
     const embed_text *t = &j->v[i];
     json_open(&out, '{');
@@ -206,7 +206,7 @@ static void put_label(table *t, const embed_text *text) {
     table_cell(t, "%s", text->label ? label : "(ids)");
 }
 
-static void add_row(embed_job *j, uint32_t i, const float *vector) {
+static void embed_add_row(embed_job *j, uint32_t i, const float *vector) {
     char numbers[SHOWN * 16 + 8] = "";
     size_t at = 0;
     for (uint32_t d = 0; d < j->params.n_dim && d < SHOWN; d++)
@@ -238,9 +238,9 @@ static int embed_block(embed_job *j, uint32_t first, uint32_t n) {
         memcpy(j->first, j->block, width * sizeof *j->first);
     for (uint32_t i = 0; i < n; i++)
         if (a->flags->json)
-            print_json(j, first + i, j->block + (size_t)i * width);
+            embed_print_json(j, first + i, j->block + (size_t)i * width);
         else
-            add_row(j, first + i, j->block + (size_t)i * width);
+            embed_add_row(j, first + i, j->block + (size_t)i * width);
     return j->out.error ? EXIT_FAILED : 0;
 }
 
@@ -283,13 +283,13 @@ static int set_params(embed_job *j, const embed_flags *f) {
     return j->first && j->block ? 0 : no_memory();
 }
 
-static int embed(app *a, const app_flags *flags, const embed_flags *f) {
+static int embed_texts(app *a, const app_flags *flags, const embed_flags *f) {
     mn_session_params params = {.flags = MN_SESSION_EMBED};
     embed_job j = {.a = a, .out = out_stdout()};
     char *data = NULL;
     int code = app_open_ranked(a, flags);
     if (code == 0)
-        code = collect(&j, f, &data);
+        code = embed_collect(&j, f, &data);
     if (code == 0)
         code = set_params(&j, f);
     if (code == 0)
@@ -327,7 +327,7 @@ int cmd_embed(int argc, char **argv) {
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
-        code = flags.list_devices ? cmd_devices(1, argv) : embed(&a, &flags, &f);
+        code = flags.list_devices ? cmd_devices(1, argv) : embed_texts(&a, &flags, &f);
     args_free_ints(&f.ids);
     args_free_texts(&f.texts);
     return app_end(&a, code);

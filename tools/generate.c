@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Space for want elements of size bytes. 0: out of memory, nothing changed. */
-static int grow(void **ptr, size_t *cap, size_t want, size_t size) {
+static int generate_grow(void **ptr, size_t *cap, size_t want, size_t size) {
     if (want <= *cap)
         return 1;
     size_t n = *cap * 2 > want ? *cap * 2 : want + 64;
@@ -27,8 +27,8 @@ static int grow(void **ptr, size_t *cap, size_t want, size_t size) {
 }
 
 /* Appends text to a buffer of *n bytes. 0, or the exit code with the error printed. */
-static int append(char **buffer, size_t *n, size_t *cap, mn_str text) {
-    if (!grow((void **)buffer, cap, *n + text.len + 1, 1))
+static int generate_append(char **buffer, size_t *n, size_t *cap, mn_str text) {
+    if (!generate_grow((void **)buffer, cap, *n + text.len + 1, 1))
         return no_memory();
     if (text.len)
         memcpy(*buffer + *n, text.ptr, text.len);
@@ -48,9 +48,9 @@ static void switch_part(gen *g, out_file *live, int thinking) {
 }
 
 /* Keeps a piece of thinking or answer, and prints it if live is not NULL. */
-static int show(gen *g, mn_str text, int thinking, out_file *live) {
-    int code = thinking ? append(&g->thinking, &g->n_thinking, &g->cap_thinking, text)
-                        : append(&g->text, &g->n_text, &g->cap_text, text);
+static int generate_show(gen *g, mn_str text, int thinking, out_file *live) {
+    int code = thinking ? generate_append(&g->thinking, &g->n_thinking, &g->cap_thinking, text)
+                        : generate_append(&g->text, &g->n_text, &g->cap_text, text);
     if (code || !live || (thinking && !g->show_thinking))
         return code;
     switch_part(g, live, thinking);
@@ -69,8 +69,8 @@ static void forget_calls(gen *g) {
 }
 
 /* A call begins: it is shown as a line "to=NAME ARGUMENTS". */
-static int begin_call(gen *g, mn_str name, out_file *live) {
-    if (!grow((void **)&g->calls, &g->cap_calls, g->n_calls + 1, sizeof *g->calls))
+static int generate_begin_call(gen *g, mn_str name, out_file *live) {
+    if (!generate_grow((void **)&g->calls, &g->cap_calls, g->n_calls + 1, sizeof *g->calls))
         return no_memory();
     char *copy = strndup(name.ptr, name.len);
     if (!copy)
@@ -81,28 +81,28 @@ static int begin_call(gen *g, mn_str name, out_file *live) {
     const int in_line = g->n_text && g->text[g->n_text - 1] != '\n';
     const mn_str head = {"\nto=", 4};
     const mn_str line = {head.ptr + !in_line, head.len - (uint64_t)!in_line};
-    int code = show(g, line, 0, live);
+    int code = generate_show(g, line, 0, live);
     if (code == 0)
-        code = show(g, name, 0, live);
-    return code ? code : show(g, (mn_str){" ", 1}, 0, live);
+        code = generate_show(g, name, 0, live);
+    return code ? code : generate_show(g, (mn_str){" ", 1}, 0, live);
 }
 
-static int add_arguments(gen *g, mn_str text, out_file *live) {
+static int generate_add_arguments(gen *g, mn_str text, out_file *live) {
     gen_call *call = &g->calls[g->n_calls - 1];
-    int code = append(&call->args, &call->n_args, &call->cap_args, text);
+    int code = generate_append(&call->args, &call->n_args, &call->cap_args, text);
     if (code)
         return code;
     call->args[call->n_args] = 0;
-    return show(g, text, 0, live);
+    return generate_show(g, text, 0, live);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
 /* Text of the answer; behind a call it begins a new line. */
-static int add_text(gen *g, mn_str text, int after_call, out_file *live) {
+static int generate_add_text(gen *g, mn_str text, int after_call, out_file *live) {
     int code = 0;
     if (after_call)
-        code = show(g, (mn_str){"\n", 1}, 0, live);
-    return code ? code : show(g, text, 0, live);
+        code = generate_show(g, (mn_str){"\n", 1}, 0, live);
+    return code ? code : generate_show(g, text, 0, live);
 }
 
 static int keep_events(gen *g, const mn_stream_event *events, uint32_t n, out_file *live) {
@@ -110,20 +110,20 @@ static int keep_events(gen *g, const mn_stream_event *events, uint32_t n, out_fi
     for (uint32_t i = 0; i < n && code == 0; i++) {
         const mn_str text = events[i].text;
         if (events[i].kind == MN_EVENT_CALL)
-            code = begin_call(g, text, live);
+            code = generate_begin_call(g, text, live);
         else if (events[i].kind == MN_EVENT_ARGUMENTS)
-            code = add_arguments(g, text, live);
+            code = generate_add_arguments(g, text, live);
         else if (events[i].kind == MN_EVENT_THINKING)
-            code = show(g, text, 1, live);
+            code = generate_show(g, text, 1, live);
         else
-            code = add_text(g, text, g->in_call, live);
+            code = generate_add_text(g, text, g->in_call, live);
         g->in_call = events[i].kind == MN_EVENT_CALL || events[i].kind == MN_EVENT_ARGUMENTS;
     }
     return code;
 }
 
 /* Gives the strings of --stop to the stream. */
-static int set_stops(app *a, gen *g) {
+static int generate_set_stops(app *a, gen *g) {
     if (!g->stop.n)
         return 0;
     mn_str *list = malloc(g->stop.n * sizeof *list);
@@ -165,7 +165,7 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     if (status != MN_OK)
         return app_fail(a, status);
     mn_stream_prompt(g->stream, ids, n);
-    return set_stops(a, g);
+    return generate_set_stops(a, g);
 }
 
 mn_status gen_begin(app *a, gen *g) {
@@ -175,7 +175,7 @@ mn_status gen_begin(app *a, gen *g) {
 }
 
 /* The rest of the text, after the last id. */
-static int finish_text(app *a, gen *g, out_file *live) {
+static int generate_finish_text(app *a, gen *g, out_file *live) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
     if (g->finish == MN_FINISH_LENGTH)
@@ -185,14 +185,14 @@ static int finish_text(app *a, gen *g, out_file *live) {
 }
 
 /* One token of g: its id, time and text; the sequence is freed if a stop string ends the answer. */
-static int take(app *a, gen *g, const mn_token *t, out_file *live) {
+static int generate_take(app *a, gen *g, const mn_token *t, out_file *live) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
     int code = 0;
     g->last = seconds();
     if (isnan(g->first))
         g->first = g->last;
-    if (!grow((void **)&g->ids, &g->cap_ids, g->n_ids + 1, sizeof *g->ids))
+    if (!generate_grow((void **)&g->ids, &g->cap_ids, g->n_ids + 1, sizeof *g->ids))
         return no_memory();
     g->ids[g->n_ids++] = t->id;
     g->finish = t->finish;
@@ -207,13 +207,13 @@ static int take(app *a, gen *g, const mn_token *t, out_file *live) {
         mn_seq_free(a->session, g->seq);
         g->seq = -1; /* tokens that were computed ahead are dropped */
     } else if (code == 0 && t->finish != MN_FINISH_NONE) {
-        code = finish_text(a, g, live);
+        code = generate_finish_text(a, g, live);
     }
     return code;
 }
 
 /* The generation of a sequence; NULL: it has ended. */
-static gen *find(gen *g, size_t n, int32_t seq) {
+static gen *generate_find(gen *g, size_t n, int32_t seq) {
     for (size_t i = 0; i < n; i++)
         if (g[i].seq == seq)
             return &g[i];
@@ -279,8 +279,8 @@ static void show_prompt(app *a, const gen *g, uint32_t got) {
 
 /* One step of the session; its tokens go to their generations. tokens: space for cap; *got: how
  * many came, 0 = no sequence runs. */
-static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32_t *got,
-                out_file *live) {
+static int generate_step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32_t *got,
+                         out_file *live) {
     int code = 0;
     mn_status status = mn_session_step(a->session, tokens, cap, got, &a->err);
     show_prompt(a, g, *got);
@@ -289,11 +289,11 @@ static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32
     if (status != MN_OK && *got == 0)
         return app_fail(a, status);
     for (uint32_t i = 0; i < *got && code == 0; i++) {
-        gen *one = find(g, n, tokens[i].seq);
+        gen *one = generate_find(g, n, tokens[i].seq);
         if (one && tokens[i].finish == MN_FINISH_FAILED)
             code = fail_one(a, one, status);
         else if (one)
-            code = take(a, one, &tokens[i], live);
+            code = generate_take(a, one, &tokens[i], live);
     }
     return code;
 }
@@ -305,7 +305,7 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     progress *p = live ? NULL : progress_begin("generating");
     a->bar = live && !a->flags->quiet ? progress_begin("reading the prompt") : NULL;
     while (code == 0 && got) {
-        code = step(a, g, n, tokens, cap, &got, live);
+        code = generate_step(a, g, n, tokens, cap, &got, live);
         progress_at(p, count_generated(g, n), count_wanted(g, n));
     }
     progress_end(p);
@@ -372,7 +372,7 @@ int gen_batch(app *a, gen *g, size_t n, uint32_t width, gen_done done, void *arg
                 code = done(arg, one);
         }
         if (code == 0 && running)
-            code = step(a, g, n, tokens, cap, &got, NULL);
+            code = generate_step(a, g, n, tokens, cap, &got, NULL);
         if (code == 0 || code == EXIT_INTERRUPTED) {
             const int failed = hand_on(a, g, n, &running, done, arg);
             if (failed)

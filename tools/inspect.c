@@ -89,7 +89,7 @@ typedef struct {
     uint64_t count, params, bytes;
 } type_total;
 
-static void add_tensor(type_total *total, const mn_tensor_item *t) {
+static void inspect_add_tensor(type_total *total, const mn_tensor_item *t) {
     uint64_t params = 1;
     for (uint32_t d = 0; d < t->n_dim && d < MN_MAX_DIM; d++)
         params *= (uint64_t)t->dim[d];
@@ -116,7 +116,7 @@ static size_t add_types(const app *a, type_total *types) {
             continue;
         if (k == n)
             types[n++] = (type_total){t.dtype, 0, 0, 0};
-        add_tensor(&types[k], &t);
+        inspect_add_tensor(&types[k], &t);
     }
     qsort(types, n, sizeof *types, largest_first);
     return n;
@@ -185,7 +185,7 @@ static void json_tensors(const app *a, json_out *j) {
 }
 
 /* The whole output as one JSON object; its keys: docs/command.md. */
-static void as_json(app *a, out_file *out) {
+static void inspect_as_json(app *a, out_file *out) {
     char why[600];
     const int runs = runs_here(a, why, sizeof why);
     json_out j = out_json(out);
@@ -352,7 +352,7 @@ static int inspect(app *a, const app_flags *flags, const inspect_flags *f, out_f
     if (code == 0 && f->graph)
         code = print_graph(a, f, out);
     else if (code == 0 && flags->json)
-        as_json(a, out);
+        inspect_as_json(a, out);
     else if (code == 0)
         as_text(a, out);
     return code ? code : out_finish(out, 0);

@@ -8,17 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cJSON *get(const cJSON *object, const char *key) {
+static const cJSON *inspect_graph_get(const cJSON *object, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-static const char *text_of(const cJSON *object, const char *key) {
-    const char *z = cJSON_GetStringValue(get(object, key));
+static const char *inspect_graph_text_of(const cJSON *object, const char *key) {
+    const char *z = cJSON_GetStringValue(inspect_graph_get(object, key));
     return z ? z : "?";
 }
 
-static int64_t number_of(const cJSON *object, const char *key, int64_t missing) {
-    const cJSON *v = get(object, key);
+static int64_t inspect_graph_number_of(const cJSON *object, const char *key, int64_t missing) {
+    const cJSON *v = inspect_graph_get(object, key);
     return cJSON_IsNumber(v) ? (int64_t)v->valuedouble : missing;
 }
 
@@ -30,7 +30,7 @@ typedef struct {
 
 /* list->v is malloc'ed. 0, or the exit code with the error printed. */
 static int list_tensors(const cJSON *graph, tensor_list *list) {
-    const cJSON *all = get(graph, "tensors"), *item;
+    const cJSON *all = inspect_graph_get(graph, "tensors"), *item;
     list->n = 0;
     list->v = malloc(((size_t)cJSON_GetArraySize(all) + 1) * sizeof *list->v);
     if (!list->v)
@@ -41,7 +41,7 @@ static int list_tensors(const cJSON *graph, tensor_list *list) {
 
 /* The tensor of an operand; *index: its number. NULL: there is none. */
 static const cJSON *tensor_of(const tensor_list *list, const cJSON *operand, int64_t *index) {
-    *index = number_of(operand, "tensor", -1);
+    *index = inspect_graph_number_of(operand, "tensor", -1);
     return *index >= 0 && (size_t)*index < list->n ? list->v[*index] : NULL;
 }
 
@@ -50,7 +50,7 @@ static void put_shape(out_file *out, const cJSON *tensor) {
     const cJSON *d;
     const char *comma = "";
     out_puts(out, "[");
-    cJSON_ArrayForEach(d, get(tensor, "shape")) {
+    cJSON_ArrayForEach(d, inspect_graph_get(tensor, "shape")) {
         if (cJSON_IsString(d))
             out_printf(out, "%s%s", comma, d->valuestring);
         else
@@ -82,39 +82,40 @@ static void put_layers(out_file *out, const cJSON *layers) {
 static void put_symbols(out_file *out, const cJSON *graph) {
     const cJSON *s;
     out_puts(out, "\nsymbols\n");
-    cJSON_ArrayForEach(s, get(graph, "symbols")) {
-        out_printf(out, "  %-10s %-5s from %" PRId64, text_of(s, "name"), text_of(s, "kind"),
-                   number_of(s, "min", 0));
-        if (number_of(s, "max", INT32_MAX) < INT32_MAX)
-            out_printf(out, " to %" PRId64, number_of(s, "max", 0));
-        if (get(s, "base"))
-            out_printf(out, ", %" PRId64 " * %s + %" PRId64, number_of(s, "mul", 0),
-                       text_of(s, "base"), number_of(s, "add", 0));
+    cJSON_ArrayForEach(s, inspect_graph_get(graph, "symbols")) {
+        out_printf(out, "  %-10s %-5s from %" PRId64, inspect_graph_text_of(s, "name"),
+                   inspect_graph_text_of(s, "kind"), inspect_graph_number_of(s, "min", 0));
+        if (inspect_graph_number_of(s, "max", INT32_MAX) < INT32_MAX)
+            out_printf(out, " to %" PRId64, inspect_graph_number_of(s, "max", 0));
+        if (inspect_graph_get(s, "base"))
+            out_printf(out, ", %" PRId64 " * %s + %" PRId64, inspect_graph_number_of(s, "mul", 0),
+                       inspect_graph_text_of(s, "base"), inspect_graph_number_of(s, "add", 0));
         out_puts(out, "\n");
     }
 }
 
-static void put_groups(out_file *out, const cJSON *graph) {
+static void inspect_graph_put_groups(out_file *out, const cJSON *graph) {
     const cJSON *g;
     int i = 0;
     out_puts(out, "\nKV groups\n");
-    cJSON_ArrayForEach(g, get(graph, "kv_groups")) {
+    cJSON_ArrayForEach(g, inspect_graph_get(graph, "kv_groups")) {
         out_printf(out, "  %d  %" PRId64 " heads, keys of %" PRId64 ", values of %" PRId64 ", ",
-                   i++, number_of(g, "n_head_kv", 0), number_of(g, "head_dim_k", 0),
-                   number_of(g, "head_dim_v", 0));
-        if (number_of(g, "window", 0))
-            out_printf(out, "window %" PRId64, number_of(g, "window", 0));
+                   i++, inspect_graph_number_of(g, "n_head_kv", 0),
+                   inspect_graph_number_of(g, "head_dim_k", 0),
+                   inspect_graph_number_of(g, "head_dim_v", 0));
+        if (inspect_graph_number_of(g, "window", 0))
+            out_printf(out, "window %" PRId64, inspect_graph_number_of(g, "window", 0));
         else
             out_puts(out, "no window");
         out_puts(out, ", layers ");
-        put_layers(out, get(g, "layers"));
+        put_layers(out, inspect_graph_get(g, "layers"));
         out_puts(out, "\n");
     }
 }
 
 static void put_attributes(out_file *out, const cJSON *node) {
     const cJSON *a;
-    cJSON_ArrayForEach(a, get(node, "attributes")) {
+    cJSON_ArrayForEach(a, inspect_graph_get(node, "attributes")) {
         if (cJSON_IsNumber(a) && a->valuedouble != 0)
             out_printf(out, "  %s %.10g", a->string, a->valuedouble);
         if (!cJSON_IsNumber(a))
@@ -129,13 +130,14 @@ static void put_operands(out_file *out, const tensor_list *tensors, const cJSON 
     int64_t index;
     cJSON_ArrayForEach(o, operands) {
         const cJSON *t = tensor_of(tensors, o, &index);
-        out_printf(out, "        %s %-10s %s #%" PRId64 "  %s ", mark, text_of(o, "operand"),
-                   text_of(t, "name"), index, text_of(t, "type"));
+        out_printf(out, "        %s %-10s %s #%" PRId64 "  %s ", mark,
+                   inspect_graph_text_of(o, "operand"), inspect_graph_text_of(t, "name"), index,
+                   inspect_graph_text_of(t, "type"));
         put_shape(out, t);
-        if (get(t, "view_of"))
-            out_printf(out, " view of #%" PRId64, number_of(t, "view_of", -1));
-        if (strcmp(text_of(t, "role"), "interior"))
-            out_printf(out, "  %s", text_of(t, "role"));
+        if (inspect_graph_get(t, "view_of"))
+            out_printf(out, " view of #%" PRId64, inspect_graph_number_of(t, "view_of", -1));
+        if (strcmp(inspect_graph_text_of(t, "role"), "interior"))
+            out_printf(out, "  %s", inspect_graph_text_of(t, "role"));
         out_puts(out, "\n");
     }
 }
@@ -146,20 +148,21 @@ int graph_as_text(const cJSON *graph, out_file *out) {
     int i = 0, code = list_tensors(graph, &tensors);
     if (code)
         return code;
-    out_printf(out, "%s: %" PRId64 " layers, %d nodes, %zu tensors\n", text_of(graph, "arch"),
-               number_of(graph, "layers", 0), cJSON_GetArraySize(get(graph, "nodes")), tensors.n);
+    out_printf(out, "%s: %" PRId64 " layers, %d nodes, %zu tensors\n",
+               inspect_graph_text_of(graph, "arch"), inspect_graph_number_of(graph, "layers", 0),
+               cJSON_GetArraySize(inspect_graph_get(graph, "nodes")), tensors.n);
     put_symbols(out, graph);
-    put_groups(out, graph);
+    inspect_graph_put_groups(out, graph);
     out_puts(out, "\nnodes (attributes that are 0 are omitted)\n");
-    cJSON_ArrayForEach(n, get(graph, "nodes")) {
-        const int64_t layer = number_of(n, "layer", -1);
-        out_printf(out, "  %4d  %s", i++, text_of(n, "op"));
+    cJSON_ArrayForEach(n, inspect_graph_get(graph, "nodes")) {
+        const int64_t layer = inspect_graph_number_of(n, "layer", -1);
+        out_printf(out, "  %4d  %s", i++, inspect_graph_text_of(n, "op"));
         if (layer >= 0)
             out_printf(out, ", layer %" PRId64, layer);
         put_attributes(out, n);
         out_puts(out, "\n");
-        put_operands(out, &tensors, get(n, "in"), "<");
-        put_operands(out, &tensors, get(n, "out"), ">");
+        put_operands(out, &tensors, inspect_graph_get(n, "in"), "<");
+        put_operands(out, &tensors, inspect_graph_get(n, "out"), ">");
     }
     free(tensors.v);
     return 0;
@@ -176,21 +179,21 @@ static void put_dot(out_file *out, const char *z) {
 }
 
 static int has_role(const cJSON *tensor, const char *role) {
-    return !strcmp(text_of(tensor, "role"), role);
+    return !strcmp(inspect_graph_text_of(tensor, "role"), role);
 }
 
 /* A box with the op and its weights. */
 static void dot_node(out_file *out, const tensor_list *tensors, const cJSON *node, int i) {
     const cJSON *o;
     int64_t index;
-    out_printf(out, "    n%d [label=\"%s", i, text_of(node, "op"));
-    cJSON_ArrayForEach(o, get(node, "in")) {
+    out_printf(out, "    n%d [label=\"%s", i, inspect_graph_text_of(node, "op"));
+    cJSON_ArrayForEach(o, inspect_graph_get(node, "in")) {
         const cJSON *t = tensor_of(tensors, o, &index);
         if (!has_role(t, "weight"))
             continue;
         out_puts(out, "\\n");
-        put_dot(out, text_of(t, "name"));
-        out_printf(out, " %s ", text_of(t, "type"));
+        put_dot(out, inspect_graph_text_of(t, "name"));
+        out_printf(out, " %s ", inspect_graph_text_of(t, "type"));
         put_shape(out, t);
     }
     out_puts(out, "\"];\n");
@@ -198,7 +201,7 @@ static void dot_node(out_file *out, const tensor_list *tensors, const cJSON *nod
 
 /* The tensor that a view shows a part of; index itself if it is no view. */
 static int64_t root_of(const tensor_list *tensors, int64_t index) {
-    const int64_t root = number_of(tensors->v[index], "view_of", index);
+    const int64_t root = inspect_graph_number_of(tensors->v[index], "view_of", index);
     return root >= 0 && (size_t)root < tensors->n ? root : index;
 }
 
@@ -208,7 +211,7 @@ static void dot_edges(out_file *out, const tensor_list *tensors, const cJSON *no
                       int *maker) {
     const cJSON *o;
     int64_t index;
-    cJSON_ArrayForEach(o, get(node, "in")) {
+    cJSON_ArrayForEach(o, inspect_graph_get(node, "in")) {
         const cJSON *t = tensor_of(tensors, o, &index);
         if (!t || has_role(t, "weight"))
             continue;
@@ -222,7 +225,7 @@ static void dot_edges(out_file *out, const tensor_list *tensors, const cJSON *no
             put_shape(out, t);
         out_puts(out, "\"];\n");
     }
-    cJSON_ArrayForEach(o, get(node, "out")) {
+    cJSON_ArrayForEach(o, inspect_graph_get(node, "out")) {
         const cJSON *t = tensor_of(tensors, o, &index);
         if (!t)
             continue;
@@ -239,8 +242,8 @@ static void dot_ellipses(out_file *out, const tensor_list *tensors) {
         if (has_role(t, "weight") || has_role(t, "interior"))
             continue;
         out_printf(out, "  t%zu [shape=ellipse, label=\"", i);
-        put_dot(out, text_of(t, "name"));
-        out_printf(out, "\\n%s ", text_of(t, "type"));
+        put_dot(out, inspect_graph_text_of(t, "name"));
+        out_printf(out, "\\n%s ", inspect_graph_text_of(t, "type"));
         put_shape(out, t);
         out_puts(out, "\"];\n");
     }
@@ -252,7 +255,7 @@ static void dot_nodes(out_file *out, const tensor_list *tensors, const cJSON *no
     int64_t open = -1;
     int i = 0;
     cJSON_ArrayForEach(n, nodes) {
-        const int64_t layer = number_of(n, "layer", -1);
+        const int64_t layer = inspect_graph_number_of(n, "layer", -1);
         if (layer != open && open >= 0)
             out_puts(out, "  }\n");
         if (layer != open && layer >= 0)
@@ -267,7 +270,7 @@ static void dot_nodes(out_file *out, const tensor_list *tensors, const cJSON *no
 
 int graph_as_dot(const cJSON *graph, out_file *out) {
     tensor_list tensors;
-    const cJSON *n, *nodes = get(graph, "nodes");
+    const cJSON *n, *nodes = inspect_graph_get(graph, "nodes");
     int i = 0, code = list_tensors(graph, &tensors);
     int *maker = code ? NULL : malloc((tensors.n + 1) * sizeof *maker);
     if (!maker) {
@@ -278,7 +281,7 @@ int graph_as_dot(const cJSON *graph, out_file *out) {
     for (size_t t = 0; t < tensors.n; t++)
         maker[t] = -1;
     out_puts(out, "digraph model {\n  label=\"");
-    put_dot(out, text_of(graph, "arch"));
+    put_dot(out, inspect_graph_text_of(graph, "arch"));
     out_puts(out, "\";\n  node [shape=box];\n");
     dot_ellipses(out, &tensors);
     dot_nodes(out, &tensors, nodes);

@@ -93,7 +93,7 @@ static void take_bytes(line_reader *r, const char *bytes, size_t n) {
 }
 
 /* One read of standard input: BYTES, NOTHING or ENDED. */
-static int read_bytes(line_reader *r) {
+static int line_read_bytes(line_reader *r) {
     char bytes[65536];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
     if (n > 0) {
@@ -119,7 +119,7 @@ static int wait_input(line_reader *r, int timeout) {
         return NOTHING;
     if (fds[1].revents && read(r->signals, &number, 1) == 1)
         return number;
-    return fds[0].revents ? read_bytes(r) : NOTHING;
+    return fds[0].revents ? line_read_bytes(r) : NOTHING;
 }
 
 static void forget_taken(line_reader *r) {
@@ -144,7 +144,7 @@ enum { GO_ON = -1 }; /* else a line_event */
 
 /* The first line of the buffer, if it is complete; else GO_ON, or the event that ends the
  * reading. seen: bytes of it that were searched before. */
-static int take_line(line_reader *r, size_t seen, char **text, size_t *n) {
+static int line_take_line(line_reader *r, size_t seen, char **text, size_t *n) {
     const char *begin = r->in.ptr, *stop = NULL;
     if (r->in.len > seen)
         stop = memchr(begin + seen, '\n', r->in.len - seen);
@@ -171,7 +171,7 @@ static int take_line(line_reader *r, size_t seen, char **text, size_t *n) {
 static line_event plain_line(line_reader *r, const char *prompt, char **text, size_t *n) {
     if (r->typed && isatty(STDERR_FILENO))
         fputs(prompt, stderr);
-    int event = take_line(r, 0, text, n);
+    int event = line_take_line(r, 0, text, n);
     while (event == GO_ON) {
         const size_t seen = r->in.len;
         int what = wait_input(r, -1);
@@ -182,7 +182,7 @@ static line_event plain_line(line_reader *r, const char *prompt, char **text, si
         }
         if (what == SIGTERM || what == SIGHUP)
             signals_pass_on(what);
-        event = take_line(r, seen, text, n);
+        event = line_take_line(r, seen, text, n);
     }
     return (line_event)event;
 }
@@ -190,7 +190,7 @@ static line_event plain_line(line_reader *r, const char *prompt, char **text, si
 /* ---- the terminal ---------------------------------------------------------------------------- */
 /* Writes out in the terminal's codeset, and frees it. Errors are ignored: the next read finds
  * them. */
-static void send(line_reader *r, mn_text *out) {
+static void line_send(line_reader *r, mn_text *out) {
     mn_text encoded = {0};
     const int encode = codeset_is_other();
     if (encode)
@@ -206,7 +206,7 @@ static void send(line_reader *r, mn_text *out) {
     mn_text_free(out);
 }
 
-static void measure(line_reader *r) {
+static void line_measure(line_reader *r) {
     struct winsize size = {0};
     if (ioctl(r->terminal, TIOCGWINSZ, &size) != 0)
         size = (struct winsize){0};
@@ -215,7 +215,7 @@ static void measure(line_reader *r) {
 
 /* Sets the terminal to single keys without echo, Ctrl-C and Ctrl-Z as keys; output is unchanged,
  * and typed bytes are kept (TCSADRAIN). 0: the terminal cannot be set. */
-static int enter(line_reader *r) {
+static int line_enter(line_reader *r) {
     mn_text out = {0};
     if (tcgetattr(STDIN_FILENO, &r->before) != 0)
         return 0;
@@ -226,23 +226,23 @@ static int enter(line_reader *r) {
     keys.c_cc[VTIME] = 0;
     if (tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) != 0)
         return 0;
-    measure(r);
+    line_measure(r);
     mn_text_puts(&out, "\033[?2004h"); // bracketed paste
-    send(r, &out);
+    line_send(r, &out);
     return 1;
 }
 
 /* Restores the terminal. */
-static void leave(line_reader *r) {
+static void tools_line_leave(line_reader *r) {
     mn_text out = {0};
     line_leave(&r->view, &out);
     mn_text_puts(&out, "\033[?2004l");
-    send(r, &out);
+    line_send(r, &out);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
 }
 
 /* Draws prompt and text. The prompt of a search shows the query if it is short enough. */
-static void draw(line_reader *r, const char *prompt) {
+static void tools_line_draw(line_reader *r, const char *prompt) {
     mn_text out = {0}, search = {0};
     if (r->searching) {
         const int fits = r->query.len < (size_t)r->view.columns / 2;
@@ -255,15 +255,15 @@ static void draw(line_reader *r, const char *prompt) {
         prompt = search.ptr ? search.ptr : "";
     }
     line_draw(&r->view, prompt, !r->searching && has_color(stderr), &r->edit, &out);
-    send(r, &out);
+    line_send(r, &out);
     mn_text_free(&search);
 }
 
 /* Restores the terminal for a signal that stops or ends the program. */
-static void pass_on(line_reader *r, int number) {
-    leave(r);
+static void line_pass_on(line_reader *r, int number) {
+    tools_line_leave(r);
     signals_pass_on(number);
-    enter(r);
+    line_enter(r);
 }
 
 /* ---- history --------------------------------------------------------------------------------- */
@@ -340,15 +340,15 @@ static int control_key(line_reader *r, int kind) {
     case CTRL('D'):
         return r->edit.text.len ? GO_ON : LINE_END;
     case CTRL('Z'):
-        pass_on(r, SIGTSTP);
+        line_pass_on(r, SIGTSTP);
         break;
     case CTRL('\\'):
-        pass_on(r, SIGQUIT);
+        line_pass_on(r, SIGQUIT);
         break;
     case CTRL('L'):
         mn_text_puts(&out, "\033[H\033[2J");
         r->view.at_row = 0;
-        send(r, &out);
+        line_send(r, &out);
         break;
     case CTRL('R'):
         mn_text_clear(&r->query);
@@ -395,14 +395,14 @@ static int do_signal(line_reader *r, int number) {
     if (number == SIGINT)
         return LINE_CLEARED;
     if (number == SIGWINCH)
-        measure(r);
+        line_measure(r);
     if (number == SIGCONT) { // the terminal may be in another state now
         tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
         r->view.at_row = 0;
-        enter(r);
+        line_enter(r);
     }
     if (number == SIGTERM || number == SIGHUP)
-        pass_on(r, number);
+        line_pass_on(r, number);
     return GO_ON;
 }
 
@@ -413,7 +413,7 @@ static int edit_loop(line_reader *r, const char *prompt) {
     while (event == GO_ON) {
         int what = wait_input(r, r->pasting ? ESCAPE_MS : 0);
         if (what == NOTHING) {
-            draw(r, prompt);
+            tools_line_draw(r, prompt);
             what = wait_input(r, r->in.len ? ESCAPE_MS : -1);
             if (what == NOTHING)
                 event = do_keys(r, 1);
@@ -434,13 +434,13 @@ static line_event edit_line(line_reader *r, const char *prompt, char **text, siz
     r->searching = 0;
     r->pasting = 0;
     r->entry = r->history ? history_count(r->history) : 0;
-    if (!enter(r))
+    if (!line_enter(r))
         return plain_line(r, prompt, text, n);
     int event = edit_loop(r, prompt);
     r->edit.at = r->edit.text.len; // the end of the text stays on the screen
     r->searching = 0;
-    draw(r, prompt);
-    leave(r);
+    tools_line_draw(r, prompt);
+    tools_line_leave(r);
     if (event != LINE_TEXT)
         return (line_event)event;
     if (r->history)

@@ -23,7 +23,7 @@ typedef struct {
 } layout;
 
 /* A new row; NULL: out of memory. */
-static row *add_row(layout *l, size_t begin, int column, int wrapped) {
+static row *line_draw_add_row(layout *l, size_t begin, int column, int wrapped) {
     if (l->n == l->cap) {
         int cap = l->cap * 2 + 16;
         row *grown = realloc(l->rows, (size_t)cap * sizeof *grown);
@@ -39,9 +39,9 @@ static row *add_row(layout *l, size_t begin, int column, int wrapped) {
 }
 
 /* The row of a new line of the text: an empty row after a full one is used for it. */
-static row *add_line(layout *l, row *r, size_t begin, int indent) {
+static row *line_draw_add_line(layout *l, row *r, size_t begin, int indent) {
     if (!r->wrapped || r->begin != r->end)
-        return add_row(l, begin, indent, 0);
+        return line_draw_add_row(l, begin, indent, 0);
     *r = (row){begin, begin, indent, indent, 0};
     return r;
 }
@@ -51,14 +51,14 @@ static row *add_line(layout *l, row *r, size_t begin, int indent) {
 static void break_rows(layout *l, const line_edit *e, int indent, int columns) {
     const char *text = e->text.ptr;
     const size_t n = e->text.len;
-    row *r = add_row(l, 0, indent, 0);
+    row *r = line_draw_add_row(l, 0, indent, 0);
     size_t at = 0, before = 0; // before: the begin of the character before at
     while (r) {
         const int is_character = at < n && text[at] != '\n';
         const size_t next = is_character ? line_next(text, n, at) : at;
         const int width = line_width(text + at, next - at);
         if (r->width + width > columns && r->width > 0)
-            r = add_row(l, at, 0, 1);
+            r = line_draw_add_row(l, at, 0, 1);
         if (r &&
             (at == e->at || (at > e->at && before < e->at))) { // a mark may join two characters
             l->at_row = l->n - 1;
@@ -72,9 +72,9 @@ static void break_rows(layout *l, const line_edit *e, int indent, int columns) {
             r->end = at;
             r->width += width;
             if (r->width >= columns)
-                r = add_row(l, at, 0, 1);
+                r = line_draw_add_row(l, at, 0, 1);
         } else {
-            r = add_line(l, r, at, indent);
+            r = line_draw_add_line(l, r, at, indent);
         }
     }
 }
@@ -89,7 +89,7 @@ static int is_unprintable(const char *character, size_t n) {
 
 /* Appends text without control characters, which are shown as ^X: typed or pasted text must not
  * be a control sequence. */
-static void put_text(mn_text *out, const char *text, size_t n) {
+static void line_draw_put_text(mn_text *out, const char *text, size_t n) {
     for (size_t at = 0; at < n;) {
         size_t next = line_next(text, n, at);
         unsigned char c = (unsigned char)text[at];
@@ -154,7 +154,7 @@ static void put_rows(const line_view *v, const layout *l, const char *prompt, in
         } else {
             put_move(out, r->column, 'C');
         }
-        put_text(out, e->text.ptr + r->begin, r->end - r->begin);
+        line_draw_put_text(out, e->text.ptr + r->begin, r->end - r->begin);
     }
 }
 

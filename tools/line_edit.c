@@ -116,7 +116,7 @@ static size_t blank_left(const line_edit *e, size_t at) {
 }
 
 /* Moves the cursor to the end of its character: inserted or cut text may join its neighbours. */
-static void settle(line_edit *e) {
+static void line_edit_settle(line_edit *e) {
     size_t place = line_begin(e, e->at);
     while (place < e->at)
         place = right(e, place);
@@ -136,7 +136,7 @@ void edit_replace(line_edit *e, const char *text, size_t n) {
     e->at = e->text.len;
 }
 
-static void cut(line_edit *e, size_t from, size_t to) {
+static void line_edit_cut(line_edit *e, size_t from, size_t to) {
     mn_text_remove(&e->text, from, to);
     e->at = from;
 }
@@ -147,7 +147,7 @@ static void kill(line_edit *e, size_t from, size_t to) {
         mn_text_clear(&e->killed);
     if (from < to)
         mn_text_insert(&e->killed, to <= e->at ? 0 : e->killed.len, e->text.ptr + from, to - from);
-    cut(e, from, to);
+    line_edit_cut(e, from, to);
     e->killing = 2;
 }
 
@@ -168,7 +168,7 @@ static void transpose(line_edit *e) {
     end = right(e, middle);
     mn_text first = {0};
     mn_text_put(&first, e->text.ptr + begin, middle - begin);
-    cut(e, begin, middle);
+    line_edit_cut(e, begin, middle);
     e->at = begin + (end - middle);
     edit_insert(e, first.ptr, first.len);
     mn_text_free(&first);
@@ -229,11 +229,11 @@ static int change_key(line_edit *e, int kind) {
     switch (kind) {
     case KEY_BACKSPACE:
     case CTRL('H'):
-        cut(e, left(e, e->at), e->at);
+        line_edit_cut(e, left(e, e->at), e->at);
         return 1;
     case KEY_DELETE:
     case CTRL('D'):
-        cut(e, e->at, right(e, e->at));
+        line_edit_cut(e, e->at, right(e, e->at));
         return 1;
     case CTRL('K'):
         kill_to_end(e);
@@ -268,7 +268,7 @@ int edit_key(line_edit *e, const line_key *key) {
         edit_insert(e, text ? key->text : "\n", text ? key->n : 1);
         return 1;
     }
-    settle(e);
+    line_edit_settle(e);
     return move_key(e, key->kind) || change_key(e, key->kind);
 }
 

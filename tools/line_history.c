@@ -27,7 +27,7 @@ struct line_history {
 
 /* ---- the list -------------------------------------------------------------------------------- */
 /* Appends an entry, unless it is the same as the newest one. Out of memory: it is not kept. */
-static void remember(line_history *h, const char *text, size_t n) {
+static void line_history_remember(line_history *h, const char *text, size_t n) {
     if (h->n && strlen(h->entries[h->n - 1]) == n && memcmp(h->entries[h->n - 1], text, n) == 0)
         return;
     if (h->n == h->cap) {
@@ -99,7 +99,7 @@ static int open_file(const char *path, int flags) {
     return -1;
 }
 
-static void write_all(int fd, const char *bytes, size_t n) {
+static void line_history_write_all(int fd, const char *bytes, size_t n) {
     while (n) {
         ssize_t wrote = write(fd, bytes, n);
         if (wrote <= 0)
@@ -110,7 +110,7 @@ static void write_all(int fd, const char *bytes, size_t n) {
 }
 
 /* Appends the line of an entry. */
-static void put_entry(mn_text *b, const char *text) {
+static void line_history_put_entry(mn_text *b, const char *text) {
     for (const char *s = text; *s; s++) {
         if (*s == '\\')
             mn_text_puts(b, "\\\\");
@@ -125,9 +125,9 @@ static void put_entry(mn_text *b, const char *text) {
 static void append_entry(const line_history *h, const char *text) {
     mn_text line = {0};
     int fd = open_file(h->path, O_WRONLY | O_APPEND);
-    put_entry(&line, text);
+    line_history_put_entry(&line, text);
     if (fd >= 0 && !line.failed)
-        write_all(fd, line.ptr, line.len);
+        line_history_write_all(fd, line.ptr, line.len);
     if (fd >= 0)
         close(fd);
     mn_text_free(&line);
@@ -142,7 +142,7 @@ static void take_entry(line_history *h, const char *line, size_t n) {
         mn_text_put(&text, escaped && line[i] == 'n' ? "\n" : line + i, 1);
     }
     if (text.len && !text.failed && !memchr(text.ptr, 0, text.len))
-        remember(h, text.ptr, text.len);
+        line_history_remember(h, text.ptr, text.len);
     mn_text_free(&text);
 }
 
@@ -171,12 +171,12 @@ static void shorten_file(const line_history *h) {
     mn_text_puts(&name, h->path);
     mn_text_puts(&name, ".new");
     for (size_t i = h->n > MOST_ENTRIES ? h->n - MOST_ENTRIES : 0; i < h->n; i++)
-        put_entry(&text, h->entries[i]);
+        line_history_put_entry(&text, h->entries[i]);
     if (!name.failed && !text.failed) {
         unlink(name.ptr);
         int fd = open(name.ptr, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd >= 0) {
-            write_all(fd, text.ptr, text.len);
+            line_history_write_all(fd, text.ptr, text.len);
             if (fsync(fd) != 0 || close(fd) != 0 || rename(name.ptr, h->path) != 0)
                 unlink(name.ptr);
         }
@@ -186,7 +186,7 @@ static void shorten_file(const line_history *h) {
 }
 
 /* Reads the file; one that cannot be used is not used from now on, with a note. */
-static void read_file(line_history *h) {
+static void line_history_read_file(line_history *h) {
     struct stat st;
     int fd = open_file(h->path, O_RDONLY);
     if (fd < 0) {
@@ -209,7 +209,7 @@ line_history *history_open(int keep) {
     if (h && keep)
         h->path = file_path();
     if (h && h->path)
-        read_file(h);
+        line_history_read_file(h);
     return h;
 }
 
@@ -217,7 +217,7 @@ void history_add(line_history *h, const char *text, size_t n) {
     if (n == 0 || memchr(text, 0, n))
         return;
     size_t before = h->n;
-    remember(h, text, n);
+    line_history_remember(h, text, n);
     if (h->path && h->n > before && n <= LONGEST)
         append_entry(h, h->entries[before]);
 }

@@ -55,8 +55,8 @@ static void write_header(out_file *out, uint64_t n, uint64_t n_vocab) {
 }
 
 /* Called by mn_session_logits with rows in order. */
-static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
-                         const float *values) {
+static mn_status logits_on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
+                                const float *values) {
     sink *s = arg;
     if (interrupt_seen())
         return MN_CANCELLED;
@@ -67,7 +67,7 @@ static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_
     return s->out->error ? MN_IO_ERROR : MN_OK;
 }
 
-static int compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
+static int logits_compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
     out_target target;
     int code = out_open(&target, path);
     if (code)
@@ -75,7 +75,7 @@ static int compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
     sink s = {&target.out, n, (uint64_t)a->info.n_vocab, progress_begin("computing logits")};
     write_header(&target.out, n, s.n_vocab);
     out_put(&target.out, (const char *)ids, n * sizeof *ids);
-    mn_status status = mn_session_logits(a->session, ids, n, on_rows, &s, &a->err);
+    mn_status status = mn_session_logits(a->session, ids, n, logits_on_rows, &s, &a->err);
     progress_end(s.bar);
     if (target.out.error)
         code = 0; // out_commit prints the error of write
@@ -138,7 +138,7 @@ static int logits(app *a, const app_flags *flags, const logits_flags *f) {
     if (code == 0)
         code = app_open_session(a, &params);
     if (code == 0)
-        code = compute(a, ids, n, f->file);
+        code = logits_compute(a, ids, n, f->file);
     free(ids);
     return code;
 }

@@ -40,7 +40,7 @@ static const subcommand subcommands[] = {
     {"help", cmd_help, "print the flags of a command"},
 };
 
-static int help(out_file out) {
+static int print_help(out_file out) {
     out_puts(&out, "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on the "
                    "devices of this machine.\n\nCommands\n");
     for (size_t i = 0; i < MN_COUNT(subcommands); i++)
@@ -121,7 +121,7 @@ static int unknown(const char *word) {
     return complain(EXIT_USAGE, "unknown %s %s; minerva --help lists the commands", what, word);
 }
 
-static const subcommand *find(const char *word) {
+static const subcommand *find_subcommand(const char *word) {
     for (size_t i = 0; i < MN_COUNT(subcommands); i++)
         if (!strcmp(word, subcommands[i].name))
             return &subcommands[i];
@@ -132,10 +132,10 @@ static const subcommand *find(const char *word) {
 static int cmd_help(int argc, char **argv) {
     static char flag[] = "--help";
     if (argc < 2 || !strcmp(argv[1], flag) || !strcmp(argv[1], "-h"))
-        return help(out_stdout());
+        return print_help(out_stdout());
     if (!strcmp(argv[1], "--help=man"))
         return man_page();
-    const subcommand *s = find(argv[1]);
+    const subcommand *s = find_subcommand(argv[1]);
     if (!s)
         return unknown(argv[1]);
     const int inner = argc > 2 && s->run == cmd_plugins && !strcmp(argv[2], "check");
@@ -143,7 +143,7 @@ static int cmd_help(int argc, char **argv) {
         return complain(EXIT_USAGE, "help: found \"%s\" after the command, expected nothing",
                         argv[2 + inner]);
     if (s->run == cmd_help)
-        return help(out_stdout());
+        return print_help(out_stdout());
     char *words[] = {argv[1], inner ? argv[2] : flag, flag, NULL};
     return s->run(2 + inner, words);
 }
@@ -190,7 +190,7 @@ static int cmd_completion(int argc, char **argv) {
 
 static int run_command(int argc, char **argv) {
     if (argc < 2) {
-        help((out_file){.f = stderr, .name = "standard error"});
+        print_help((out_file){.f = stderr, .name = "standard error"});
         return EXIT_USAGE;
     }
     const char *word = argv[1];
@@ -202,7 +202,7 @@ static int run_command(int argc, char **argv) {
         return version();
     if (!strcmp(word, "--list-devices"))
         return cmd_devices(argc - 1, argv + 1);
-    const subcommand *s = find(word);
+    const subcommand *s = find_subcommand(word);
     return s ? s->run(argc - 1, argv + 1) : unknown(word);
 }
 

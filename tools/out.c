@@ -37,7 +37,7 @@ out_file out_stdout(void) {
 }
 
 /* Keeps the first error of o. */
-static void remember(out_file *o) {
+static void out_remember(out_file *o) {
     if (!o->error)
         o->error = errno ? errno : EIO;
 }
@@ -57,7 +57,7 @@ static void put_encoded(out_file *o, const char *bytes, size_t n) {
     if (encoded.failed)
         errno = ENOMEM;
     if (encoded.failed || fwrite(encoded.ptr, 1, encoded.len, o->f) != encoded.len)
-        remember(o);
+        out_remember(o);
     mn_text_free(&encoded);
 }
 
@@ -68,7 +68,7 @@ void out_put(out_file *o, const char *bytes, size_t n) {
     if (o->encode)
         put_encoded(o, bytes, n);
     else if (fwrite(bytes, 1, n, o->f) != n)
-        remember(o);
+        out_remember(o);
     remember_line(o, bytes[n - 1]);
 }
 
@@ -83,7 +83,7 @@ void out_printf(out_file *o, const char *fmt, ...) {
     errno = 0;
     va_start(args, fmt);
     if (vfprintf(o->f, fmt, args) < 0)
-        remember(o);
+        out_remember(o);
     va_end(args);
     remember_line(o, fmt[strlen(fmt) - 1]);
 }
@@ -91,7 +91,7 @@ void out_printf(out_file *o, const char *fmt, ...) {
 void out_flush(out_file *o) {
     errno = 0;
     if (!o->error && fflush(o->f) != 0)
-        remember(o);
+        out_remember(o);
 }
 
 /* Prints the error of o, except EPIPE: the reader (head, a pager) has ended and wants no more. The
@@ -197,14 +197,14 @@ int out_commit(out_target *t, int code) {
         return out_finish(&t->out, code);
     out_flush(&t->out);
     if (t->temp && !t->out.error && code == 0 && fsync(fileno(t->out.f)) != 0 && errno != EINVAL)
-        remember(&t->out);
+        out_remember(&t->out);
     errno = 0;
     if (fclose(t->out.f) != 0)
-        remember(&t->out);
+        out_remember(&t->out);
     if (t->temp && code == 0 && !t->out.error && rename(t->temp, t->path) != 0)
-        remember(&t->out);
+        out_remember(&t->out);
     else if (t->temp && code == 0 && !t->out.error && !sync_folder(t->path))
-        remember(&t->out);
+        out_remember(&t->out);
     if (t->temp && (code != 0 || t->out.error))
         unlink(t->temp);
     free(t->temp);

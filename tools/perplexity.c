@@ -80,22 +80,22 @@ static double value_of(const score *s) {
 }
 
 /* The standard error of the perplexity, from that of the mean of -log p. */
-static double error_of(const score *s) {
+static double perplexity_error_of(const score *s) {
     const double n = (double)s->count, mean = s->sum / n, variance = s->squares / n - mean * mean;
     return n > 1 && variance > 0 ? value_of(s) * sqrt(variance / (n - 1)) : 0;
 }
 
-static int show(const app *a, const score *s, uint32_t windows, uint32_t n_ctx) {
+static int perplexity_show(const app *a, const score *s, uint32_t windows, uint32_t n_ctx) {
     out_file out = out_stdout();
     json_out j = out_json(&out);
     if (!a->flags->json) {
         out_printf(&out, "perplexity %.4f +- %.4f (%" PRIu64 " tokens of %u windows, context %u)\n",
-                   value_of(s), error_of(s), s->count, windows, n_ctx);
+                   value_of(s), perplexity_error_of(s), s->count, windows, n_ctx);
         return out_finish(&out, 0);
     }
     json_open(&j, '{');
     json_put_num(&j, "perplexity", value_of(s));
-    json_put_num(&j, "error", error_of(s));
+    json_put_num(&j, "error", perplexity_error_of(s));
     json_put_uint(&j, "tokens", s->count);
     json_put_uint(&j, "windows", windows);
     json_put_uint(&j, "n_ctx", n_ctx);
@@ -128,8 +128,8 @@ static int fail_nan(const app *a, const score *s, uint32_t w, uint32_t step) {
 }
 
 /* Computes and prints the perplexity of n ids. stride 0: n_ctx; bos: see first_id. */
-static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint32_t stride,
-                   int32_t bos) {
+static int perplexity_measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx,
+                              uint32_t stride, int32_t bos) {
     const uint32_t step = stride ? stride : n_ctx;
     const uint32_t windows = n < n_ctx ? 0 : (n - n_ctx) / step + 1;
     int32_t *window = malloc(n_ctx * sizeof *window);
@@ -160,7 +160,7 @@ static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint3
         return EXIT_INTERRUPTED;
     if (s.bad >= 0)
         return fail_nan(a, &s, w, step);
-    return status != MN_OK ? app_fail(a, status) : show(a, &s, windows, n_ctx);
+    return status != MN_OK ? app_fail(a, status) : perplexity_show(a, &s, windows, n_ctx);
 }
 
 static int read_text(app *a, const ppl_flags *f, int32_t **ids, uint32_t *n) {
@@ -206,8 +206,8 @@ static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {
     if (code == 0)
         code = app_open_session(a, &params);
     if (code == 0)
-        code = measure(a, ids.v, ids.n, (uint32_t)flags->ctx.v, (uint32_t)f->stride,
-                       f->text ? first_id(a) : -1);
+        code = perplexity_measure(a, ids.v, ids.n, (uint32_t)flags->ctx.v, (uint32_t)f->stride,
+                                  f->text ? first_id(a) : -1);
     free(ids.v);
     return code;
 }

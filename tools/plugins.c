@@ -11,7 +11,7 @@ static const char *abi_text(uint32_t abi, char dst[32]) {
     return abi ? dst : "";
 }
 
-static void as_json(const app *a, out_file *out) {
+static void plugins_command_as_json(const app *a, out_file *out) {
     json_out j = out_json(out);
     mn_plugin_item p;
     char abi[32];
@@ -43,7 +43,7 @@ static const char *lack_of_devices(const app *a, const mn_plugin_item *p) {
     return "";
 }
 
-static void as_table(const app *a, out_file *out) {
+static void plugins_command_as_table(const app *a, out_file *out) {
     static const char *const columns[] = {"plugin", "kind", "abi",    "version", "status",
                                           "probe",  "path", "reason", NULL};
     table t;
@@ -79,5 +79,6 @@ int cmd_plugins(int argc, char **argv) {
                            "rule of the ABI on one file (minerva plugins check --help).",
                            groups, MN_COUNT(groups)};
     const int code = args_parse(&page, argc, argv);
-    return code == ARGS_OK ? app_list(&flags, as_json, as_table) : code;
+    return code == ARGS_OK ? app_list(&flags, plugins_command_as_json, plugins_command_as_table)
+                           : code;
 }

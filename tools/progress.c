@@ -25,7 +25,7 @@ struct progress {
     char says[64]; /* under the lock */
 };
 
-static void draw(progress *p) {
+static void progress_draw(progress *p) {
     uint64_t done = atomic_load(&p->done), total = atomic_load(&p->total);
     fprintf(stderr, "\r\033[Kminerva: %s ... %.0f s", p->what, seconds() - p->begin);
     if (total)
@@ -36,7 +36,7 @@ static void draw(progress *p) {
 }
 
 /* The thread: draws once a second until p->over, then wipes the line. */
-static void *run(void *arg) {
+static void *progress_run(void *arg) {
     progress *p = arg;
     struct timespec until;
     int drawn = 0;
@@ -47,7 +47,7 @@ static void *run(void *arg) {
         while (!p->over && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0)
             continue;
         if (!p->over) {
-            draw(p);
+            progress_draw(p);
             drawn = 1;
         }
     }
@@ -70,7 +70,7 @@ progress *progress_begin(const char *what) {
     pthread_cond_init(&p->wake, NULL);
     sigfillset(&all); // signals belong to the main thread
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(&p->thread, NULL, run, p);
+    int failed = pthread_create(&p->thread, NULL, progress_run, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!failed)
         return p;

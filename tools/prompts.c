@@ -26,7 +26,7 @@ static int make_prompt(gen *g, size_t n) {
 }
 
 /* Copies the library's ids into g, and frees them. */
-static int keep(gen *g, int32_t *ids, uint32_t n) {
+static int prompts_keep(gen *g, int32_t *ids, uint32_t n) {
     int code = make_prompt(g, n);
     if (code == 0)
         memcpy(g->prompt, ids, n * sizeof *ids);
@@ -42,7 +42,7 @@ static int from_messages(app *a, gen *g, const mn_message *messages, uint32_t n,
     double begin = seconds();
     int code = talk_ids(a, flags->talk, messages, n, 0, &ids, &n_ids);
     g->tokenize_s = seconds() - begin;
-    return code ? code : keep(g, ids, n_ids);
+    return code ? code : prompts_keep(g, ids, n_ids);
 }
 
 /* The text without a chat template. */
@@ -54,7 +54,7 @@ static int from_plain(app *a, gen *g, mn_str text, const prompt_flags *flags) {
     double begin = seconds();
     mn_status status = mn_model_tokenize(a->model, text, how, &ids, &n, &a->err);
     g->tokenize_s = seconds() - begin;
-    return status == MN_OK ? keep(g, ids, n) : app_fail(a, status);
+    return status == MN_OK ? prompts_keep(g, ids, n) : app_fail(a, status);
 }
 
 int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
@@ -122,7 +122,7 @@ static int bad_key(const char *key, const char *expected) {
     return complain(EXIT_FAILED, "\"%.60s\": %s", key, expected);
 }
 
-static int read_keys(const cJSON *object, line_keys *k) {
+static int prompts_read_keys(const cJSON *object, line_keys *k) {
     const cJSON *v = NULL;
     if (!cJSON_IsObject(object))
         return complain(EXIT_FAILED, "expected one JSON object {%s}", KEYS);
@@ -168,7 +168,7 @@ static int line_ids(gen *g, const cJSON *list) {
 }
 
 /* Appends a copy of the string; gen_free frees it (owns_stop). */
-static int add_stop(gen *g, const cJSON *v) {
+static int prompts_add_stop(gen *g, const cJSON *v) {
     const char *text = cJSON_GetStringValue(v);
     const char **grown = realloc(g->stop.v, (g->stop.n + 1) * sizeof *grown);
     if (grown)
@@ -188,13 +188,13 @@ static int line_stop(gen *g, const cJSON *stop) {
     g->stop = (arg_texts){NULL, 0};
     g->owns_stop = 1;
     if (cJSON_IsString(stop) && stop->valuestring[0])
-        return add_stop(g, stop);
+        return prompts_add_stop(g, stop);
     if (!cJSON_IsArray(stop))
         return bad_key("stop", expected);
     cJSON_ArrayForEach(v, stop) {
         if (!cJSON_IsString(v) || !v->valuestring[0])
             return bad_key("stop", expected);
-        code = add_stop(g, v);
+        code = prompts_add_stop(g, v);
         if (code)
             break;
     }
@@ -228,7 +228,7 @@ static int line_settings(gen *g, const line_keys *k) {
 static int line_object(app *a, gen *g, const cJSON *object, const prompt_flags *flags) {
     line_keys k = {0};
     prompt_flags own = *flags;
-    int code = read_keys(object, &k);
+    int code = prompts_read_keys(object, &k);
     if (code == 0)
         code = line_settings(g, &k);
     if (code)

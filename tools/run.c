@@ -84,7 +84,7 @@ static int check_meant(const app *a, const run_flags *f, const char *model) {
 }
 
 /* Flags that exclude or need each other: 0, or EXIT_USAGE with the error printed. */
-static int check(const run_flags *f, const talk_flags *t) {
+static int run_check(const run_flags *f, const talk_flags *t) {
     const char *given = talk_given(t);
     const char *without = NULL;
     if (f->raw)
@@ -275,7 +275,7 @@ static void note_thinking(const gen *g) {
 }
 
 /* Generates and prints the answer to one prompt: text as it is generated, or one JSON object. */
-static int answer(app *a, gen *g, int json) {
+static int run_answer(app *a, gen *g, int json) {
     out_file out = out_stdout();
     json_out j = out_json(&out);
     int code = gen_restart(a, g, g->prompt, g->n_prompt);
@@ -342,9 +342,9 @@ static int answer_all(app *a, gen *g, size_t n, const run_flags *f) {
 
 /* Flags that contradict each other, then what all prompts need: runtime and model, the chat
  * template's inputs, the form of the answer. */
-static int prepare(app *a, const app_flags *flags, run_flags *f, talk *t,
-                   sampling_flags *sampling) {
-    int code = check(f, t->flags);
+static int run_prepare(app *a, const app_flags *flags, run_flags *f, talk *t,
+                       sampling_flags *sampling) {
+    int code = run_check(f, t->flags);
     if (code == 0)
         code = form_check(&f->form);
     if (code == 0)
@@ -368,8 +368,8 @@ static int prepare(app *a, const app_flags *flags, run_flags *f, talk *t,
 
 /* Everything after the parsing of the command line. *g, *n: the generations, the caller's to
  * free. */
-static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_flags *sampling,
-               gen **g, size_t *n) {
+static int run_prompt(app *a, const app_flags *flags, run_flags *f, talk *t,
+                      sampling_flags *sampling, gen **g, size_t *n) {
     prompt_flags how = {.raw = f->raw,
                         .parse_special = f->parse_special,
                         .max_new = f->n,
@@ -378,7 +378,7 @@ static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_f
                         .own_seeds = !sampling->seed.given,
                         .stop = &sampling->stop};
     mn_session_params params = {.n_seq = 1};
-    int code = prepare(a, flags, f, t, sampling);
+    int code = run_prepare(a, flags, f, t, sampling);
     if (code)
         return code;
     sampling_values(a, sampling, &how.sample);
@@ -403,7 +403,7 @@ static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_f
     if (code)
         return code;
     sampling_say_seed(a, sampling, &how.sample);
-    return answer(a, *g, flags->json);
+    return run_answer(a, *g, flags->json);
 }
 
 int cmd_run(int argc, char **argv) {
@@ -435,7 +435,7 @@ int cmd_run(int argc, char **argv) {
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK)
-        code = run(&a, &flags, &f, &t, &sampling, &g, &n);
+        code = run_prompt(&a, &flags, &f, &t, &sampling, &g, &n);
     for (size_t i = 0; i < n; i++)
         gen_free(&g[i]);
     free(g);

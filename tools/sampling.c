@@ -74,7 +74,7 @@ static int is_listed(const char *list, const char *name, size_t n) {
 }
 
 /* One of --logit-bias. 0, or EXIT_USAGE with the error printed. */
-static int read_bias(const char *text, mn_logit_bias *out) {
+static int sampling_read_bias(const char *text, mn_logit_bias *out) {
     char *end = NULL;
     char *last = NULL;
     errno = 0;
@@ -98,7 +98,7 @@ static int read_biases(sampling_flags *f) {
         return complain(EXIT_USAGE, "--logit-bias: found %zu, expected at most %d", f->bias_texts.n,
                         MN_MAX_BIAS);
     for (size_t i = 0; i < f->bias_texts.n && code == 0; i++)
-        code = read_bias(f->bias_texts.v[i], &f->bias[f->n_bias++]);
+        code = sampling_read_bias(f->bias_texts.v[i], &f->bias[f->n_bias++]);
     return code;
 }
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Adds a malloc'ed cell, which the table owns from now on; NULL: out of memory. */
-static void append(table *t, char *cell) {
+static void table_append(table *t, char *cell) {
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 64;
         char **grown = realloc(t->cells, cap * sizeof *grown);
@@ -32,7 +32,7 @@ void table_begin(table *t, const char *const *columns, uint64_t right) {
     memset(t, 0, sizeof *t);
     t->right = right;
     for (; columns[t->n_cols] && !t->failed; t->n_cols++)
-        append(t, strdup(columns[t->n_cols]));
+        table_append(t, strdup(columns[t->n_cols]));
 }
 
 void table_cell(table *t, const char *fmt, ...) {
@@ -44,7 +44,7 @@ void table_cell(table *t, const char *fmt, ...) {
     for (char *c = cell; n >= 0 && *c; c++)
         if ((unsigned char)*c < 0x20)
             *c = ' ';
-    append(t, n < 0 ? NULL : cell);
+    table_append(t, n < 0 ? NULL : cell);
 }
 
 /* In characters, not bytes. */

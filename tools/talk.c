@@ -69,7 +69,7 @@ int talk_read(const char *flag, char **text) {
     return *text ? 0 : no_memory();
 }
 
-static mn_str str_of(const char *z) {
+static mn_str talk_str_of(const char *z) {
     mn_str s = {z, z ? strlen(z) : 0};
     return s;
 }
@@ -80,14 +80,14 @@ static mn_chat_params talk_params(const talk *t, const mn_message *messages, uin
                              .n_messages = n,
                              .n_known = n_known,
                              .messages = messages,
-                             .history = str_of(t->history),
-                             .tools = str_of(t->tools),
-                             .vars = str_of(t->vars)};
+                             .history = talk_str_of(t->history),
+                             .tools = talk_str_of(t->tools),
+                             .vars = talk_str_of(t->vars)};
     return params;
 }
 
 /* Prints the library's error, which names the part and the place in it, with the flag's file. */
-static int fail(app *a, const talk *t, mn_status status) {
+static int talk_fail(app *a, const talk *t, mn_status status) {
     const talk_flags *f = t->flags;
     const char *const flags[] = {
         [MN_CHAT_PART_HISTORY] = f->history,
@@ -135,7 +135,7 @@ int talk_use(app *a, const talk *t) {
         return 0;
     const uint32_t flags = t->chat_template ? 0 : MN_CHAT_NAMED;
     const mn_status status = mn_model_set_template(a->model, name, flags, &a->err);
-    return status == MN_OK ? 0 : fail(a, t, status);
+    return status == MN_OK ? 0 : talk_fail(a, t, status);
 }
 
 /* Renders without messages, which finds errors in the files early. An error that the template
@@ -154,7 +154,7 @@ int talk_check(app *a, const talk *t) {
     mn_status status = mn_model_chat_with(a->model, &params, &ids, &n, &a->err);
     if (status == MN_OK)
         mn_ids_free(ids);
-    return status == MN_INVALID ? fail(a, t, status) : 0;
+    return status == MN_INVALID ? talk_fail(a, t, status) : 0;
 }
 
 int talk_ids(app *a, const talk *t, const mn_message *messages, uint32_t n, uint32_t n_known,
@@ -163,7 +163,7 @@ int talk_ids(app *a, const talk *t, const mn_message *messages, uint32_t n, uint
     mn_status status = mn_model_chat_with(a->model, &params, ids, n_ids, &a->err);
     if (status == MN_UNSUPPORTED && n_known)
         return TALK_ANEW;
-    return status == MN_OK ? 0 : fail(a, t, status);
+    return status == MN_OK ? 0 : talk_fail(a, t, status);
 }
 
 void talk_close(talk *t) {

@@ -19,7 +19,7 @@ static const arg_row rows[] = {
      "text itself"},
 };
 
-static int render(app *a, const char *source, mn_str vars) {
+static int template_command_render(app *a, const char *source, mn_str vars) {
     char *text = NULL;
     uint64_t n = 0;
     mn_status status = mn_template_render(a->model, source, vars, &text, &n, &a->err);
@@ -33,7 +33,7 @@ static int render(app *a, const char *source, mn_str vars) {
     return out_finish(&out, 0);
 }
 
-static int run(app *a, const app_flags *flags, const template_flags *f) {
+static int template_command_run(app *a, const app_flags *flags, const template_flags *f) {
     char *source = NULL, *vars = NULL;
     size_t n_source = 0;
     if (!f->vars)
@@ -47,7 +47,7 @@ static int run(app *a, const app_flags *flags, const template_flags *f) {
     if (code == 0 && (!source || flags->model))
         code = app_open_text(a, flags);
     if (code == 0)
-        code = render(a, source, (mn_str){vars, strlen(vars)});
+        code = template_command_render(a, source, (mn_str){vars, strlen(vars)});
     free(source);
     free(vars);
     return code;
@@ -70,6 +70,6 @@ int cmd_template(int argc, char **argv) {
     app a = {.err = MN_ERROR};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
-        code = run(&a, &flags, &f);
+        code = template_command_run(&a, &flags, &f);
     return app_end(&a, code);
 }

@@ -31,7 +31,7 @@ static const arg_row rows[] = {
 };
 
 /* The text of a plain stream's events: there is at most one. */
-static mn_str text_of(const mn_stream_event *events, uint32_t n) {
+static mn_str tokenize_text_of(const mn_stream_event *events, uint32_t n) {
     return n ? events->text : (mn_str){"", 0};
 }
 
@@ -45,7 +45,7 @@ static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, out
     mn_status st = mn_stream_create(a->model, MN_STREAM_CONTINUE | MN_STREAM_SPECIAL, &s, &a->err);
     for (uint32_t i = 0; st == MN_OK && i < n; i++) {
         st = mn_stream_push(s, ids[i], &events, &n_events, &a->err);
-        const mn_str text = text_of(events, n_events);
+        const mn_str text = tokenize_text_of(events, n_events);
         if (lines)
             out_printf(lines, "%8" PRId32 "  ", ids[i]);
         json_str(j, text.ptr, text.len);
@@ -87,7 +87,7 @@ static int print(app *a, const int32_t *ids, uint32_t n, int json, int pieces) {
 }
 
 /* The text of -p, --file or standard input (-, or no flag and no terminal), to ids. */
-static int tokenize(app *a, const app_flags *flags, const tokenize_flags *f) {
+static int tokenize_texts(app *a, const app_flags *flags, const tokenize_flags *f) {
     const uint32_t how =
         (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
     const char *file = f->file;
@@ -130,7 +130,7 @@ int cmd_tokenize(int argc, char **argv) {
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
-        code = tokenize(&a, &flags, &f);
+        code = tokenize_texts(&a, &flags, &f);
     return app_end(&a, code);
 }
 #undef F
@@ -172,7 +172,7 @@ static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, mn_
     for (uint32_t i = 0; st == MN_OK && i <= n; i++) {
         st = i < n ? mn_stream_push(s, ids[i], &events, &n_events, &a->err)
                    : mn_stream_finish(s, &events, &n_events, &a->err);
-        const mn_str piece = text_of(events, n_events);
+        const mn_str piece = tokenize_text_of(events, n_events);
         mn_text_put(text, piece.ptr, piece.len);
     }
     mn_stream_free(s);
@@ -182,8 +182,8 @@ static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, mn_
 }
 
 /* Prints the exact bytes; on a terminal with a line end behind them. */
-static int print_text(app *a, const app_flags *flags, const detokenize_flags *f, const int32_t *ids,
-                      uint32_t n) {
+static int tokenize_print_text(app *a, const app_flags *flags, const detokenize_flags *f,
+                               const int32_t *ids, uint32_t n) {
     const uint32_t how = MN_STREAM_PLAIN | (f->special ? MN_STREAM_SPECIAL : 0);
     out_file out = out_stdout();
     json_out j = out_json(&out);
@@ -213,7 +213,7 @@ static int add_words(const detokenize_flags *f, arg_ids *ids) {
 }
 
 /* The ids of the operands, --file or standard input, to text. */
-static int detokenize(app *a, const app_flags *flags, const detokenize_flags *f) {
+static int tokenize_detokenize(app *a, const app_flags *flags, const detokenize_flags *f) {
     arg_ids ids = {0};
     const int dash = f->words.n == 1 && !strcmp(f->words.v[0], "-");
     const char *file = f->file;
@@ -231,7 +231,7 @@ static int detokenize(app *a, const app_flags *flags, const detokenize_flags *f)
     if (code == 0)
         code = check_ids(a, ids.v, ids.n);
     if (code == 0)
-        code = print_text(a, flags, f, ids.v, ids.n);
+        code = tokenize_print_text(a, flags, f, ids.v, ids.n);
     free(ids.v);
     return code;
 }
@@ -252,7 +252,7 @@ int cmd_detokenize(int argc, char **argv) {
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
-        code = detokenize(&a, &flags, &f);
+        code = tokenize_detokenize(&a, &flags, &f);
     args_free_texts(&f.words);
     return app_end(&a, code);
 }

@@ -16,8 +16,8 @@ import os
 import re
 import sys
 
-LIMIT_SHARE = 13.2  # per cent of the definitions whose name another one has
-LIMIT_OFTEN = 15  # names that occur more than MOST times
+LIMIT_SHARE = 7.5  # per cent of the definitions whose name another one has
+LIMIT_OFTEN = 2  # names that occur more than MOST times
 MOST = 5
 
 HERE = os.path.dirname(os.path.abspath(__file__))

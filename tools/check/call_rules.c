@@ -306,7 +306,8 @@ void check_call_alloc(check *c) {
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
-static mn_status put(stage *s, mn_weights *w, mn_weight_src src, mn_plane plane, mn_error *err) {
+static mn_status call_rule_put(stage *s, mn_weights *w, mn_weight_src src, mn_plane plane,
+                               mn_error *err) {
     mn_event *ev = NULL;
     src.planes = &plane;
     mn_status st = s->p.be->weights_put(w, s->p.queue, &src, &ev, err);
@@ -347,18 +348,20 @@ static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
     half.bytes = dense.bytes / 2;
     overflows.stride[0] = INT64_MAX / 2;
     wide.dim[x->n_dim - 1] += 32;
-    WRONG(c, "weights_put of a tensor that does not exist", put(s, w, other, dense, err));
-    WRONG(c, "weights_put of a plane whose strides lead out of it", put(s, w, good, half, err));
+    WRONG(c, "weights_put of a tensor that does not exist", call_rule_put(s, w, other, dense, err));
+    WRONG(c, "weights_put of a plane whose strides lead out of it",
+          call_rule_put(s, w, good, half, err));
     if (x->dim[0] > 1)
-        WRONG(c, "weights_put of a plane whose strides overflow", put(s, w, good, overflows, err));
+        WRONG(c, "weights_put of a plane whose strides overflow",
+              call_rule_put(s, w, good, overflows, err));
     WRONG(c, "weights_put of a plane with other dims than the tensor's",
-          put(s, w, good, wide, err));
-    WRONG(c, "weights_put without parts", put(s, w, none, dense, err));
+          call_rule_put(s, w, good, wide, err));
+    WRONG(c, "weights_put without parts", call_rule_put(s, w, none, dense, err));
 }
 
 /* The first weight of the stage's case. false = the rule is skipped, and the stage closed: there is
  * none. */
-static bool find_weight(check *c, stage *s, uint32_t *t) {
+static bool call_rule_find_weight(check *c, stage *s, uint32_t *t) {
     const op_case *o = s->o;
     for (*t = 0; *t < o->g.n_tensors; ++*t)
         if (o->t[*t].role == MN_ROLE_WEIGHT)
@@ -373,7 +376,7 @@ void check_call_weights(check *c) {
     uint32_t kept;
     uint32_t t;
     mn_weights *w = NULL;
-    if (!stage_plan(c, &s) || !find_weight(c, &s, &t))
+    if (!stage_plan(c, &s) || !call_rule_find_weight(c, &s, &t))
         return;
     const mn_backend *be = s.p.be;
     mn_compile ask = s.plan->ask;
@@ -396,7 +399,7 @@ void check_call_shared_weights(check *c) {
     stage s;
     uint32_t t;
     mn_program *program = NULL;
-    if (!stage_plan(c, &s) || !find_weight(c, &s, &t))
+    if (!stage_plan(c, &s) || !call_rule_find_weight(c, &s, &t))
         return;
     const mn_backend *be = s.p.be;
     op_case *twin = life_case(c, s.o->n[0].op);

@@ -60,8 +60,8 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
 }
 
 /* The size of a tensor at the maxima of its symbols. */
-static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim,
-                         const int64_t *dim) {
+static uint64_t case_bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim,
+                              const int64_t *dim) {
     int64_t rows = 1;
     int64_t cols = 1;
     for (uint32_t d = 0; d < n_dim; d++) {
@@ -95,7 +95,7 @@ int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, c
     };
     for (uint32_t d = 0; d < n_dim; d++)
         t->dim[d] = dim[d];
-    c->bytes[i] = bytes_of(c, role, dtype, n_dim, dim);
+    c->bytes[i] = case_bytes_of(c, role, dtype, n_dim, dim);
     c->data[i] = calloc(1, c->bytes[i] + 1);
     c->result[i] = calloc(1, c->bytes[i] + 1);
     c->g.n_tensors++;
@@ -178,7 +178,7 @@ static uint32_t contract_of(uint32_t op, uint32_t n_in, const uint64_t *attr, ui
 }
 
 /* memcpy, also of no bytes from NULL. */
-static void append(void *to, const void *from, size_t n) {
+static void case_append(void *to, const void *from, size_t n) {
     if (n)
         memcpy(to, from, n);
 }
@@ -202,9 +202,9 @@ void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const 
         .attr_off = (uint32_t)g->n_attrs,
         .n_attr = n_attr,
     };
-    append(c->operands + g->n_operands, in, n_in * sizeof *in);
-    append(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
-    append(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
+    case_append(c->operands + g->n_operands, in, n_in * sizeof *in);
+    case_append(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
+    case_append(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);
     g->n_nodes++;
     g->n_operands += n_in + n_out;
     g->n_attrs += n_attr;

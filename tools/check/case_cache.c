@@ -31,7 +31,7 @@ typedef struct {
 /* With a window (variant bit 0), pages before the window of the step's first rows have been
  * given back: they have no entry in the table, nothing is stored in them, and their memory holds
  * what a dirty case left there. */
-static void give_back(const op_shape *s, cache_plan *a) {
+static void case_cache_give_back(const op_shape *s, cache_plan *a) {
     const int64_t n_pages = (s->past - WINDOW + 1) / a->page_tokens;
     const int64_t n_rows = n_pages * a->page_tokens;
     if (!(s->variant & 1) || s->dirty || s->past < WINDOW)
@@ -103,7 +103,7 @@ static void plan_rows(casegen *g, cache_plan *a) {
     for (int64_t slot = 0; slot < a->n_seqs; slot++)
         for (int64_t i = 0; i < a->pages; i++)
             a->table[slot * a->pages + i] = (int32_t)(1 + (a->pages - 1 - i) * a->n_seqs + slot);
-    give_back(g->s, a);
+    case_cache_give_back(g->s, a);
 }
 
 /* Fills the plan for the generator's shape; false = out of memory. plan_free after it in either
@@ -146,7 +146,7 @@ typedef struct {
     int32_t kpos, kslot, pages, kv, row_pos, row_slot, seqs;
 } cache_tensors;
 
-static cache_tensors cache_of(casegen *g, const cache_plan *a, uint32_t group) {
+static cache_tensors case_cache_cache_of(casegen *g, const cache_plan *a, uint32_t group) {
     op_case *c = g->c;
     const int64_t U = case_symbol(c, "n_stored", a->rows, MN_SYMBOL_SHAPE);
     const int64_t Q = case_symbol(c, "n_seqs", a->n_seqs, MN_SYMBOL_SHAPE);
@@ -210,7 +210,7 @@ void casegen_attention(casegen *g, uint32_t op, uint32_t dtype) {
     (void)dtype;
     casegen_mark_dead(g);
     if (plan_make(g, &a)) {
-        const cache_tensors t = cache_of(g, &a, g->s->kv_group);
+        const cache_tensors t = case_cache_cache_of(g, &a, g->s->kv_group);
         attention_nodes(g, &a, &t, 0);
     }
     plan_free(&a);
@@ -229,7 +229,7 @@ op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed) {
         if (!plan_make(&g, &a[i]))
             c->failed = true;
         if (!c->failed)
-            t[i] = cache_of(&g, &a[i], i);
+            t[i] = case_cache_cache_of(&g, &a[i], i);
     }
     for (uint32_t i = 0; i < n_layers && !c->failed; i++) {
         const uint32_t group = i % CASE_GROUPS;

@@ -155,14 +155,14 @@ int32_t casegen_weight(casegen *g, uint32_t dtype, uint32_t n_dim, const int64_t
 }
 
 /* The type of vectors and small tables beside matrices of dtype: only floats are legal for them. */
-static uint32_t float_type(uint32_t dtype) {
+static uint32_t case_ops_float_type(uint32_t dtype) {
     if (dtype == MN_F16 || dtype == MN_BF16)
         return dtype;
     return MN_F32;
 }
 
 int32_t casegen_vector(casegen *g, uint32_t dtype, int64_t n, const char *name) {
-    return casegen_weight(g, float_type(dtype), 1, &n, name);
+    return casegen_weight(g, case_ops_float_type(dtype), 1, &n, name);
 }
 
 int32_t casegen_matrix(casegen *g, uint32_t dtype, int64_t rows, int64_t cols, const char *name) {
@@ -246,7 +246,8 @@ static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     in[4] = case_state(c, slots, sizeof slots, 3, "slots");
     in[5] = case_mat(c, MN_ROLE_STATE, MN_I32, 3, n_history, NULL, "history");
     if (has_pos_table)
-        in[6] = casegen_matrix(g, float_type(dtype), s->past + s->rows / 2 + 1, s->k, "pos_table");
+        in[6] = casegen_matrix(g, case_ops_float_type(dtype), s->past + s->rows / 2 + 1, s->k,
+                               "pos_table");
     int32_t out[2];
     out[0] = casegen_float_output(g, s->k, "x");
     out[1] = casegen_int_output(g, "row_pos");
@@ -325,7 +326,7 @@ static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t a
     return 1;
 }
 
-static void elementwise(casegen *g, uint32_t op, uint32_t dtype) {
+static void case_ops_elementwise(casegen *g, uint32_t op, uint32_t dtype) {
     static const char *const names[] = {"a", "b"};
     const int64_t d1[] = {g->s->k, g->s->k};
     const int64_t d2[] = {0, 0};
@@ -398,7 +399,7 @@ static void moe_route(casegen *g, uint32_t op, uint32_t dtype) {
 
 /* The expert of row t and choice j; padding holds numbers that are no experts: a plugin that
  * follows them reads outside of the weight. */
-static int32_t expert_of(const casegen *g, int64_t t, int64_t j) {
+static int32_t case_ops_expert_of(const casegen *g, int64_t t, int64_t j) {
     const int64_t i = t * g->s->n_used + j;
     if (!casegen_is_hole(g, t))
         return (int32_t)((i * 5 + t) % g->s->n_expert);
@@ -418,7 +419,7 @@ static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
     int32_t *experts = casegen_zeroed(g, s->rows * s->n_used, sizeof *experts); // [rows, n_used]
     casegen_mark_dead(g);
     for (int64_t i = 0; experts && i < s->rows * s->n_used; i++)
-        experts[i] = expert_of(g, i / s->n_used, i % s->n_used);
+        experts[i] = case_ops_expert_of(g, i / s->n_used, i % s->n_used);
     if (s->variant & 1)
         in[0] = casegen_float_input(g, s->n_used, s->k, "x");
     else
@@ -427,7 +428,7 @@ static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
     for (uint32_t i = 0; i < n; i++) {
         const int64_t dim[3] = {s->n_expert, s->n + i, s->k};
         in[2 + 2 * i] = casegen_weight(g, dtype, 3, dim, "w");
-        in[3 + 2 * i] = i ? casegen_weight(g, float_type(dtype), 2, dim, "b") : -1;
+        in[3 + 2 * i] = i ? casegen_weight(g, case_ops_float_type(dtype), 2, dim, "b") : -1;
         out[i] = case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_used, dim[1], NULL, "y");
     }
     case_node(g->c, op, in, 2 + 2 * n, out, n, NULL, 0);
@@ -470,7 +471,7 @@ op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t se
     if (op < sizeof generators / sizeof *generators && generators[op])
         generators[op](&g, op, dtype);
     else
-        elementwise(&g, op, dtype);
+        case_ops_elementwise(&g, op, dtype);
     return c;
 }
 

@@ -12,7 +12,7 @@
 #define GUARD_BYTE 0xa5
 #define WAIT_NS UINT64_C(60000000000)
 
-static mn_status fail(mn_error *err, mn_status st, const char *msg) {
+static mn_status case_run_fail(mn_error *err, mn_status st, const char *msg) {
     if (err && err->size >= sizeof *err) {
         err->status = st;
         snprintf(err->msg, sizeof err->msg, "%s", msg);
@@ -113,7 +113,7 @@ static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32
     return n_parts;
 }
 
-static mn_status put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_error *err) {
+static mn_status case_run_put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_error *err) {
     const op_case *c = p->first;
     const mn_backend *be = p->on.be;
     mn_plane planes[64];
@@ -153,7 +153,7 @@ static void *put_every_nth(void *arg) {
         if (c->t[i].role != MN_ROLE_WEIGHT)
             continue;
         if (n_weights % a->n == a->first)
-            a->status = put_weight(a->plan, a->queue, i, &a->err);
+            a->status = case_run_put_weight(a->plan, a->queue, i, &a->err);
         n_weights++;
     }
     return NULL;
@@ -175,7 +175,7 @@ static mn_status join_putters(putter *a, uint32_t n, mn_error *err) {
     pthread_barrier_t begin;
     mn_status st = MN_OK;
     if (pthread_barrier_init(&begin, NULL, n))
-        return fail(err, MN_OUT_OF_MEMORY, "no memory for a barrier");
+        return case_run_fail(err, MN_OUT_OF_MEMORY, "no memory for a barrier");
     for (uint32_t i = 0; i < n; i++) {
         a[i].begin = &begin;
         if (pthread_create(&a[i].thread, NULL, put_every_nth, &a[i]))
@@ -219,7 +219,7 @@ static mn_status put_alone(case_plan *p, mn_error *err) {
     return a.status;
 }
 
-static mn_status put_weights(case_plan *p, uint32_t n_threads, mn_error *err) {
+static mn_status case_run_put_weights(case_plan *p, uint32_t n_threads, mn_error *err) {
     uint32_t kept = 0;
     mn_status st = n_threads > 1 ? put_by_threads(p, n_threads, err) : put_alone(p, err);
     if (st)
@@ -236,7 +236,7 @@ static uint64_t lead(const case_plan *p, const op_case *c, uint32_t i) {
     return p->guard;
 }
 
-static uint64_t buffer_bytes(const case_plan *p, const op_case *c, uint32_t i) {
+static uint64_t case_run_buffer_bytes(const case_plan *p, const op_case *c, uint32_t i) {
     return lead(p, c, i) + c->bytes[i] + p->guard;
 }
 
@@ -275,7 +275,7 @@ static mn_status size_kv(case_plan *p, mn_error *err) {
         p->kv_bytes[i] = l.page_bytes * c->kv[i].pages;
     }
     if (fit_kv(p, c))
-        return fail(err, MN_OUT_OF_MEMORY, "out of memory");
+        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory");
     return MN_OK;
 }
 
@@ -284,7 +284,7 @@ static mn_status alloc_bound(case_plan *p, mn_error *err) {
     const op_case *c = p->first;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < c->g.n_tensors && !st; i++) {
-        const uint64_t n = buffer_bytes(p, c, i);
+        const uint64_t n = case_run_buffer_bytes(p, c, i);
         if (!is_bound(c, i))
             continue;
         st = p->on.be->alloc(p->on.dev, n, MN_MEM_DEVICE, &p->buffer[i], err);
@@ -323,7 +323,7 @@ static mn_status make_buffers(case_plan *p, mn_error *err) {
         return st;
     p->scratch = malloc(p->host_bytes);
     if (!p->scratch)
-        return fail(err, MN_OUT_OF_MEMORY, "out of memory");
+        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory");
     st = be->alloc(p->on.dev, p->host_bytes, MN_MEM_HOST_PINNED, &p->host, err);
     if (!st)
         st = be->map(p->host, &p->host_map, err);
@@ -379,7 +379,7 @@ mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint
     if (c && !c->failed)
         p = calloc(1, sizeof *p);
     if (!p)
-        return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     p->on = *on;
     p->first = c;
     if (on->align > 256)
@@ -395,7 +395,7 @@ mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint
     if (!st)
         st = be->weights_open(on->dev, &p->ask, &p->weights, err);
     if (!st)
-        st = put_weights(p, n_threads, err);
+        st = case_run_put_weights(p, n_threads, err);
     p->ask.weights = p->weights;
     if (!st)
         st = be->compile(on->dev, &p->ask, &p->program, err);
@@ -440,7 +440,7 @@ static uint8_t poison(const mn_tensor *t) {
     return 0x5b;
 }
 
-static mn_status write_all(case_plan *p, const op_case *c, mn_error *err) {
+static mn_status case_run_write_all(case_plan *p, const op_case *c, mn_error *err) {
     for (uint32_t i = 0; i < c->g.n_tensors; i++) {
         if (!p->buffer[i] || case_kv_group(c, i) >= 0)
             continue;
@@ -470,7 +470,7 @@ static uint64_t live_bytes(const op_case *c, uint32_t i) {
     return (uint64_t)n;
 }
 
-static bool all_are(const uint8_t *p, uint64_t n, uint8_t byte) {
+static bool case_run_all_are(const uint8_t *p, uint64_t n, uint8_t byte) {
     for (uint64_t i = 0; i < n; i++)
         if (p[i] != byte)
             return false;
@@ -486,25 +486,26 @@ static const char *breach_of(const case_plan *p, const op_case *c, uint32_t i,
     const uint64_t n = c->bytes[i];
     const uint64_t live = live_bytes(c, i);
     const uint8_t *payload = bytes + before;
-    if (!all_are(bytes, before, GUARD_BYTE) || !all_are(payload + n, p->guard, GUARD_BYTE))
+    if (!case_run_all_are(bytes, before, GUARD_BYTE) ||
+        !case_run_all_are(payload + n, p->guard, GUARD_BYTE))
         return "bytes outside of the buffer bound to '%s' were written";
     if (t->role == MN_ROLE_INPUT && n && memcmp(payload, c->data[i], n))
         return "the input '%s' was written";
     if (t->role != MN_ROLE_OUTPUT || live >= n)
         return NULL;
-    if (!all_are(payload + live, n - live, poison(t)))
+    if (!case_run_all_are(payload + live, n - live, poison(t)))
         return "rows of '%s' behind those of the step were written";
     return NULL;
 }
 
-static mn_status read_all(case_plan *p, op_case *c, mn_error *err) {
+static mn_status case_run_read_all(case_plan *p, op_case *c, mn_error *err) {
     const mn_backend *be = p->on.be;
     const uint8_t *bytes = p->host_map;
     for (uint32_t i = 0; i < c->g.n_tensors; i++) {
         mn_event *ev = NULL;
         if (!p->buffer[i])
             continue;
-        const uint64_t n = buffer_bytes(p, c, i);
+        const uint64_t n = case_run_buffer_bytes(p, c, i);
         mn_status st = be->read(p->on.queue, p->buffer[i], 0, p->host, 0, n, &ev, err);
         st = case_wait(be, st, &ev, err);
         if (st)
@@ -520,14 +521,14 @@ static mn_status read_all(case_plan *p, op_case *c, mn_error *err) {
 mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
     mn_event *ev = NULL;
     if (c->failed || fit_kv(p, c))
-        return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
-    mn_status st = write_all(p, c, err);
+        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+    mn_status st = case_run_write_all(p, c, err);
     if (!st)
         st = p->on.be->execute(p->contexts[p->at], 0, c->value, &ev, err);
     st = case_wait(p->on.be, st, &ev, err);
     if (st)
         return st;
-    return read_all(p, c, err);
+    return case_run_read_all(p, c, err);
 }
 
 mn_status case_kv_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
@@ -551,7 +552,7 @@ mn_status case_run(const case_on *on, op_case *c, uint32_t precision, mn_error *
         return st;
     st = case_step(p, c, err);
     if (!st && p->breach[0])
-        st = fail(err, MN_INVALID, p->breach);
+        st = case_run_fail(err, MN_INVALID, p->breach);
     case_close(p);
     return st;
 }
@@ -564,7 +565,7 @@ typedef struct {
     const uint8_t *dead; /* [n]; NULL = all count */
 } row_view;
 
-static row_view rows_of(const op_case *c, uint32_t i) {
+static row_view case_run_rows_of(const op_case *c, uint32_t i) {
     const mn_tensor *t = &c->t[i];
     const bool has_rows = t->n_dim && t->dim[0] < 0;
     if (!has_rows)
@@ -591,7 +592,7 @@ static uint64_t pack(const row_view *r, const uint8_t *values, uint8_t *out) {
 
 /* Relative L2 of the rows of tensor i that count; INFINITY: integers differ, or out of memory. */
 static double differ(const op_case *got, const op_case *want, uint32_t i) {
-    const row_view rows = rows_of(got, i);
+    const row_view rows = case_run_rows_of(got, i);
     const uint64_t room = (got->bytes[i] + 15) / 8 * 8;
     uint8_t *a = malloc(2 * room);
     if (!a)
@@ -633,7 +634,7 @@ double case_differ(const op_case *got, const op_case *want, const char **where) 
 /* Whether a spoiled row of tensor i holds a number where `want` has NaN. */
 static bool hides_nan(const op_case *got, const op_case *want, uint32_t i, bool loose) {
     const mn_tensor *t = &got->t[i];
-    const row_view rows = rows_of(got, i);
+    const row_view rows = case_run_rows_of(got, i);
     const float *a = got->result[i];
     const float *b = want->result[i];
     if (t->role != MN_ROLE_OUTPUT || t->dtype.id != MN_F32 || got->unbound[i] || !rows.dead)

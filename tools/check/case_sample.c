@@ -87,7 +87,7 @@ static bool has_drafts(const casegen *g) {
 }
 
 /* The slot of a live row. */
-static int32_t slot_of(const casegen *g, int64_t row) {
+static int32_t case_sample_slot_of(const casegen *g, int64_t row) {
     const int64_t per = has_drafts(g) ? TIED : 1;
     return (int32_t)((g->live - 1) / per - row / per);
 }
@@ -234,7 +234,7 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     if (padding)
         a->slot[i] = -1;
     else
-        a->slot[i] = slot_of(g, i);
+        a->slot[i] = case_sample_slot_of(g, i);
     if (has_drafts(g))
         logits[likely(g, i)] += LIKELY;
     a->slots[i].pos = (int32_t)(3 + i * 5 % 13);

@@ -64,7 +64,7 @@ static uint16_t to_f16(float f) {
     return (uint16_t)(sign | exponent | ((uint16_t)m & 1023));
 }
 
-static float from_f16(uint16_t h) {
+static float case_type_from_f16(uint16_t h) {
     const int e = h >> 10 & 31;
     const int m = h & 1023;
     float a = ldexpf((float)(m + 1024), e - 25);
@@ -83,7 +83,7 @@ static uint16_t to_bf16(float f) { // truncates
     return (uint16_t)(bits >> 16);
 }
 
-static float from_bf16(uint16_t h) { // finite numbers
+static float case_type_from_bf16(uint16_t h) { // finite numbers
     const int e = h >> 7 & 255;
     const int m = e ? (h & 127) + 128 : h & 127;
     const float a = ldexpf((float)m, (e ? e : 1) - 134);
@@ -93,7 +93,7 @@ static float from_bf16(uint16_t h) { // finite numbers
 }
 
 /* The integer nearest to x in [lo, hi]. */
-static int nearest(float x, int lo, int hi) {
+static int case_type_nearest(float x, int lo, int hi) {
     return (int)fmaxf((float)lo, fminf((float)hi, nearbyintf(x)));
 }
 
@@ -104,16 +104,16 @@ static void quantise_block(uint32_t dtype, const float *x, uint8_t *out) {
     for (int i = 0; i < 32; i++)
         max = fmaxf(max, fabsf(x[i]));
     const uint16_t d = to_f16(max / (dtype == MN_Q8_0 ? 127 : 7));
-    const float scale = from_f16(d);
+    const float scale = case_type_from_f16(d);
     float inv = 0;
     if (scale > 0)
         inv = 1 / scale;
     memcpy(out, &d, 2);
     for (int i = 0; dtype == MN_Q8_0 && i < 32; i++)
-        out[2 + i] = (uint8_t)nearest(x[i] * inv, -127, 127);
+        out[2 + i] = (uint8_t)case_type_nearest(x[i] * inv, -127, 127);
     for (int i = 0; dtype == MN_Q4_0 && i < 16; i++) {
-        const int lo = nearest(x[i] * inv, -8, 7) + 8;
-        const int hi = nearest(x[16 + i] * inv, -8, 7) + 8;
+        const int lo = case_type_nearest(x[i] * inv, -8, 7) + 8;
+        const int hi = case_type_nearest(x[16 + i] * inv, -8, 7) + 8;
         out[2 + i] = (uint8_t)(lo | hi << 4);
     }
 }
@@ -144,9 +144,9 @@ static float block_element(uint32_t dtype, const uint8_t *block, int i) {
     memcpy(&d, block, 2);
     const uint8_t *numbers = block + 2;
     if (dtype == MN_Q8_0)
-        return from_f16(d) * (float)(int8_t)numbers[i];
+        return case_type_from_f16(d) * (float)(int8_t)numbers[i];
     const int q = i < 16 ? numbers[i] & 15 : numbers[i - 16] >> 4;
-    return from_f16(d) * (float)(q - 8);
+    return case_type_from_f16(d) * (float)(q - 8);
 }
 
 void case_dequantise(uint32_t dtype, const void *x, int64_t n, float *out) {
@@ -159,9 +159,9 @@ void case_dequantise(uint32_t dtype, const void *x, int64_t n, float *out) {
         if (dtype == MN_F32)
             memcpy(&out[i], at, 4);
         else if (dtype == MN_F16)
-            out[i] = from_f16(h);
+            out[i] = case_type_from_f16(h);
         else if (dtype == MN_BF16)
-            out[i] = from_bf16(h);
+            out[i] = case_type_from_bf16(h);
         else
             out[i] = block_element(dtype, at, (int)(i % 32));
     }
@@ -182,7 +182,7 @@ static float random_scale(uint64_t *seed) {
     return (1.5f + 0.5f * case_rand(seed)) * 0x1p-8f;
 }
 
-static int sum_of(const uint8_t *numbers, int n) {
+static int case_type_sum_of(const uint8_t *numbers, int n) {
     int sum = 0;
     for (int i = 0; i < n; i++)
         sum += (int8_t)numbers[i];
@@ -193,7 +193,7 @@ static int sum_of(const uint8_t *numbers, int n) {
 static void put_sum_q8_1(uint8_t *b) {
     uint16_t d;
     memcpy(&d, b, 2);
-    put_f16(b + 2, from_f16(d) * (float)sum_of(b + 4, 32));
+    put_f16(b + 2, case_type_from_f16(d) * (float)case_type_sum_of(b + 4, 32));
 }
 
 /* Q8_K: d in f32, 256 numbers, the sums of each 16. */
@@ -201,7 +201,7 @@ static void put_sums_q8_k(uint8_t *b, uint64_t *seed) {
     const float d = random_scale(seed);
     memcpy(b, &d, 4);
     for (int g = 0; g < 16; g++) {
-        const int16_t sum = (int16_t)sum_of(b + 4 + 16 * g, 16);
+        const int16_t sum = (int16_t)case_type_sum_of(b + 4 + 16 * g, 16);
         memcpy(b + 260 + 2 * g, &sum, 2);
     }
 }

@@ -53,7 +53,7 @@ static const char *kind_text(uint32_t kinds) {
 typedef struct {
     uint32_t passed, failed, skipped;
 } counts;
-static counts count(const check_report *r) {
+static counts report_count(const check_report *r) {
     counts n = {0};
     for (uint32_t i = 0; i < check_n_rules; i++) {
         n.passed += r->result[i].status == CHECK_PASSED;
@@ -75,9 +75,9 @@ static void rule_as_json(json_out *j, const check_rule *rule, const check_result
     json_close(j);
 }
 
-static void as_json(const check_report *r, const char *file, out_file *out) {
+static void report_as_json(const check_report *r, const char *file, out_file *out) {
     json_out j = out_json(out);
-    const counts n = count(r);
+    const counts n = report_count(r);
     json_open(&j, '{');
     json_put_z(&j, "file", file);
     json_put_z(&j, "id", r->facts.id);
@@ -94,8 +94,8 @@ static void as_json(const check_report *r, const char *file, out_file *out) {
     json_line(&j);
 }
 
-static void as_table(const check_report *r, const char *file, out_file *out) {
-    counts n = count(r);
+static void report_as_table(const check_report *r, const char *file, out_file *out) {
+    counts n = report_count(r);
     char page[160];
     out_printf(out, "%s: %s, %s\n", file, r->facts.id[0] ? r->facts.id : "no id",
                kind_text(r->facts.kinds));
@@ -180,10 +180,10 @@ static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
     if (!r)
         return complain(EXIT_NO_MEMORY, "%s: no memory or process to check it in", f->file);
     if (f->json)
-        as_json(r, f->file, &out);
+        report_as_json(r, f->file, &out);
     else
-        as_table(r, f->file, &out);
-    int code = count(r).failed ? EXIT_FAILED : 0;
+        report_as_table(r, f->file, &out);
+    int code = report_count(r).failed ? EXIT_FAILED : 0;
     check_report_free(r);
     return out_finish(&out, code);
 }

@@ -24,7 +24,7 @@ static const mn_backend *real;
 static check *judge;
 
 /* ---- the fault ------------------------------------------------------------------------------- */
-static void append(char *to, size_t cap, const char *words) {
+static void const_rule_append(char *to, size_t cap, const char *words) {
     size_t n = strlen(to);
     while (*words && n + 1 < cap)
         to[n++] = *words++;
@@ -36,11 +36,11 @@ static void fail_write(const char *what) {
     check_result *r = judge->result;
     const char *call = atomic_load(&r->call);
     r->message[0] = 0;
-    append(r->message, sizeof r->message, call ? call : "a call");
-    append(r->message, sizeof r->message, " wrote into ");
-    append(r->message, sizeof r->message, what);
-    append(r->message, sizeof r->message,
-           ", expected nothing: what is passed as const is read-only memory");
+    const_rule_append(r->message, sizeof r->message, call ? call : "a call");
+    const_rule_append(r->message, sizeof r->message, " wrote into ");
+    const_rule_append(r->message, sizeof r->message, what);
+    const_rule_append(r->message, sizeof r->message,
+                      ", expected nothing: what is passed as const is read-only memory");
     r->status = CHECK_FAILED;
     _exit(0);
 }
@@ -63,7 +63,7 @@ static void catch_faults(check *c) {
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 /* n bytes in pages of their own; to be closed by shut when they are complete. NULL = none. */
-static void *copy(const char *what, const void *from, uint64_t n) {
+static void *const_rule_copy(const char *what, const void *from, uint64_t n) {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     const uint64_t bytes = (n / page + 1) * page;
     const unsigned i = atomic_fetch_add(&n_pieces, 1);
@@ -90,47 +90,49 @@ static const void *shut(void *copied) {
 }
 
 /* What there is no room for stays where it is. */
-static const void *give(const char *what, const void *from, uint64_t n) {
-    void *to = copy(what, from, n);
+static const void *const_rule_give(const char *what, const void *from, uint64_t n) {
+    void *to = const_rule_copy(what, from, n);
     return to ? shut(to) : from;
 }
 
 static const mn_host *give_host(const mn_host *host) {
-    return give("the mn_host", host, sizeof *host);
+    return const_rule_give("the mn_host", host, sizeof *host);
 }
 
 static const mn_graph *give_graph(const mn_graph *g) {
-    mn_graph *to = copy("the mn_graph", g, sizeof *g);
+    mn_graph *to = const_rule_copy("the mn_graph", g, sizeof *g);
     if (!to)
         return g;
-    mn_tensor *tensors =
-        copy("the tensors of the graph", g->tensors, (uint64_t)g->n_tensors * sizeof *tensors);
+    mn_tensor *tensors = const_rule_copy("the tensors of the graph", g->tensors,
+                                         (uint64_t)g->n_tensors * sizeof *tensors);
     for (uint32_t i = 0; i < g->n_tensors && tensors; i++)
         tensors[i].name.ptr =
-            give("the name of a tensor", tensors[i].name.ptr, tensors[i].name.len + 1);
+            const_rule_give("the name of a tensor", tensors[i].name.ptr, tensors[i].name.len + 1);
     if (tensors)
         to->tensors = shut(tensors);
-    to->nodes = give("the nodes of the graph", g->nodes, (uint64_t)g->n_nodes * sizeof *g->nodes);
-    to->symbols =
-        give("the symbols of the graph", g->symbols, (uint64_t)g->n_symbols * sizeof *g->symbols);
-    to->operands = give("the operands of the graph", g->operands,
-                        (uint64_t)g->n_operands * sizeof *g->operands);
-    to->attrs = give("the attributes of the graph", g->attrs, g->n_attrs * sizeof *g->attrs);
+    to->nodes = const_rule_give("the nodes of the graph", g->nodes,
+                                (uint64_t)g->n_nodes * sizeof *g->nodes);
+    to->symbols = const_rule_give("the symbols of the graph", g->symbols,
+                                  (uint64_t)g->n_symbols * sizeof *g->symbols);
+    to->operands = const_rule_give("the operands of the graph", g->operands,
+                                   (uint64_t)g->n_operands * sizeof *g->operands);
+    to->attrs =
+        const_rule_give("the attributes of the graph", g->attrs, g->n_attrs * sizeof *g->attrs);
     return shut(to);
 }
 
 static const mn_compile *give_compile(const mn_compile *c) {
-    mn_compile *to = copy("the mn_compile", c, sizeof *c);
+    mn_compile *to = const_rule_copy("the mn_compile", c, sizeof *c);
     if (!to)
         return c;
     to->graph = give_graph(c->graph);
-    to->symbol_max = give("the symbol values of mn_compile", c->symbol_max,
-                          (uint64_t)c->graph->n_symbols * sizeof *c->symbol_max);
+    to->symbol_max = const_rule_give("the symbol values of mn_compile", c->symbol_max,
+                                     (uint64_t)c->graph->n_symbols * sizeof *c->symbol_max);
     return shut(to);
 }
 
 static const int64_t *give_values(const int64_t *values, uint32_t n) {
-    return give("the symbol values", values, (uint64_t)n * sizeof *values);
+    return const_rule_give("the symbol values", values, (uint64_t)n * sizeof *values);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -156,11 +158,11 @@ static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **ou
 
 static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
                              mn_error *err) {
-    mn_weight_src *to = copy("the mn_weight_src", src, sizeof *src);
+    mn_weight_src *to = const_rule_copy("the mn_weight_src", src, sizeof *src);
     const uint64_t n = (uint64_t)src->n_parts * src->n_planes;
-    mn_plane *planes = copy("the planes of a weight", src->planes, n * sizeof *planes);
+    mn_plane *planes = const_rule_copy("the planes of a weight", src->planes, n * sizeof *planes);
     for (uint64_t i = 0; i < n && planes; i++)
-        planes[i].ptr = give("the bytes of a weight", planes[i].ptr, planes[i].bytes);
+        planes[i].ptr = const_rule_give("the bytes of a weight", planes[i].ptr, planes[i].bytes);
     if (!to || !planes)
         return MN_OUT_OF_MEMORY;
     to->planes = shut(planes);
@@ -174,7 +176,7 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
 
 static mn_status context_bind(mn_context *x, uint32_t set, const mn_binding *b, uint32_t n,
                               uint32_t stride, mn_error *err) {
-    const mn_binding *to = give("the bindings", b, (uint64_t)n * stride);
+    const mn_binding *to = const_rule_give("the bindings", b, (uint64_t)n * stride);
     return real->context_bind(x, set, to, n, stride, err);
 }
 
@@ -190,13 +192,13 @@ static mn_status execute(mn_context *x, uint32_t set, const int64_t *values, mn_
 
 static mn_status write_bytes(mn_queue *q, mn_buffer *to, uint64_t at, const void *from, uint64_t n,
                              mn_error *err) {
-    return real->write(q, to, at, give("the source of write", from, n), n, err);
+    return real->write(q, to, at, const_rule_give("the source of write", from, n), n, err);
 }
 
 static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *p,
                          uint32_t n, uint32_t stride, mn_event **ev, mn_error *err) {
-    const mn_kv_layout *layout = give("the mn_kv_layout", l, sizeof *l);
-    const mn_page_copy *pages = give("the pages to copy", p, (uint64_t)n * stride);
+    const mn_kv_layout *layout = const_rule_give("the mn_kv_layout", l, sizeof *l);
+    const mn_page_copy *pages = const_rule_give("the pages to copy", p, (uint64_t)n * stride);
     return real->kv_copy(q, kv, layout, pages, n, stride, ev, err);
 }
 
@@ -240,10 +242,10 @@ static void run_backend(check *c) {
 /* The files as a host maps them, and their list. */
 static void run_loader(loader *l, mapped_files *m) {
     mn_guess g = {.size = sizeof g};
-    mn_file *files = copy("the list of files", m->views, m->n * sizeof *files);
+    mn_file *files = const_rule_copy("the list of files", m->views, m->n * sizeof *files);
     for (uint32_t i = 0; i < m->n && files; i++) {
         const mn_str name = files[i].name;
-        files[i].name.ptr = give("the name of a file", name.ptr, name.len + 1);
+        files[i].name.ptr = const_rule_give("the name of a file", name.ptr, name.len + 1);
         pieces[atomic_fetch_add(&n_pieces, 1) % PIECES] =
             (piece){(uintptr_t)m->file[i].map, (uintptr_t)m->file[i].map + m->file[i].map_bytes,
                     "a mapped file"};

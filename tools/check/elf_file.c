@@ -11,7 +11,7 @@
 #endif
 
 /* Copies n bytes at a file offset. 0 = they are not inside the file. */
-static int take(const elf_file *f, uint64_t off, void *dst, uint64_t n) {
+static int elf_file_take(const elf_file *f, uint64_t off, void *dst, uint64_t n) {
     if (off > f->n || n > f->n - off)
         return 0;
     memcpy(dst, f->bytes + off, n);
@@ -50,13 +50,13 @@ int elf_is_native(const void *bytes, uint64_t n) {
 
 Elf64_Dyn elf_dynamic(const elf_file *f, uint64_t i) {
     Elf64_Dyn d = {0};
-    take(f, f->dynamic + i * sizeof d, &d, sizeof d);
+    elf_file_take(f, f->dynamic + i * sizeof d, &d, sizeof d);
     return d;
 }
 
 Elf64_Sym elf_symbol(const elf_file *f, uint64_t i) {
     Elf64_Sym s = {0};
-    take(f, f->symbols + i * sizeof s, &s, sizeof s);
+    elf_file_take(f, f->symbols + i * sizeof s, &s, sizeof s);
     return s;
 }
 
@@ -73,7 +73,7 @@ const char *elf_string(const elf_file *f, uint64_t off) {
 static int count_by_hash(const elf_file *f, uint64_t address, uint64_t *n) {
     uint32_t head[2]; // buckets, chain entries = symbols
     const uint64_t at = at_address(f, address, sizeof head);
-    if (!at || !take(f, at, head, sizeof head))
+    if (!at || !elf_file_take(f, at, head, sizeof head))
         return 0;
     *n = head[1];
     return 1;
@@ -84,7 +84,7 @@ static int count_by_gnu_hash(const elf_file *f, uint64_t address, uint64_t *n) {
     uint32_t last = 0;
     uint32_t link = 0;
     const uint64_t at = at_address(f, address, sizeof head);
-    if (!at || !take(f, at, head, sizeof head))
+    if (!at || !elf_file_take(f, at, head, sizeof head))
         return 0;
     const uint64_t n_buckets = head[0];
     const uint64_t first = head[1];
@@ -92,7 +92,7 @@ static int count_by_gnu_hash(const elf_file *f, uint64_t address, uint64_t *n) {
     const uint64_t chains = buckets + n_buckets * 4;
     for (uint64_t i = 0; i < n_buckets; i++) {
         uint32_t b;
-        if (!take(f, buckets + i * 4, &b, 4))
+        if (!elf_file_take(f, buckets + i * 4, &b, 4))
             return 0;
         if (b > last)
             last = b;
@@ -101,7 +101,7 @@ static int count_by_gnu_hash(const elf_file *f, uint64_t address, uint64_t *n) {
     if (last < first) // nothing is exported
         return 1;
     for (*n = last; !(link & 1); ++*n) // the chain of the last bucket ends with bit 0 set
-        if (!take(f, chains + (*n - first) * 4, &link, 4))
+        if (!elf_file_take(f, chains + (*n - first) * 4, &link, 4))
             return 0;
     return 1;
 }
@@ -112,7 +112,7 @@ static const char *read_segments(elf_file *f) {
         return "found a damaged program header table";
     for (uint32_t i = 0; i < h->e_phnum; i++) {
         Elf64_Phdr *s = &f->segment[i];
-        if (!take(f, h->e_phoff + (uint64_t)i * sizeof *s, s, sizeof *s))
+        if (!elf_file_take(f, h->e_phoff + (uint64_t)i * sizeof *s, s, sizeof *s))
             return "found program headers outside the file";
         f->n_segments = i + 1;
         if (s->p_type != PT_LOAD && s->p_type != PT_DYNAMIC && s->p_type != PT_NOTE)
@@ -181,7 +181,7 @@ const char *elf_open(elf_file *f, const void *bytes, uint64_t n) {
         return "found no ELF file, expected a shared object";
     if (!elf_is_native(bytes, n))
         return "found an ELF file of another word size or byte order";
-    if (!take(f, 0, &f->head, sizeof f->head))
+    if (!elf_file_take(f, 0, &f->head, sizeof f->head))
         return "found a truncated ELF header";
     if (f->head.e_type != ET_DYN)
         return "found an ELF file that is not a shared object: is it linked with -shared?";

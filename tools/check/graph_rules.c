@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void each_op(check *c, stage_fn fn) {
+static void graph_rule_each_op(check *c, stage_fn fn) {
     stage s;
     if (stage_device(c, &s))
         stage_each_op(c, &s, fn);
@@ -43,7 +43,7 @@ static void strides(check *c, stage *s, op_case *o, uint32_t op) {
 }
 
 void check_graph_strides(check *c) {
-    each_op(c, strides);
+    graph_rule_each_op(c, strides);
 }
 
 /* A new output struct with room for n bytes, before a page that cannot be accessed. */
@@ -154,7 +154,7 @@ static void contract(check *c, stage *s, op_case *o, uint32_t op) {
 }
 
 void check_graph_newer_contract(check *c) {
-    each_op(c, contract);
+    graph_rule_each_op(c, contract);
 }
 
 /* A graph that no present plugin can run as it is meant: any answer is right, a crash is not. */
@@ -192,7 +192,7 @@ static void dtype(check *c, stage *s, op_case *o, uint32_t op) {
 }
 
 void check_graph_unknown_dtype(check *c) {
-    each_op(c, dtype);
+    graph_rule_each_op(c, dtype);
 }
 
 static void role(check *c, stage *s, op_case *o, uint32_t op) {
@@ -204,7 +204,7 @@ static void role(check *c, stage *s, op_case *o, uint32_t op) {
 }
 
 void check_graph_unknown_role(check *c) {
-    each_op(c, role);
+    graph_rule_each_op(c, role);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
@@ -244,7 +244,7 @@ static void more_attributes(check *c, stage *s, op_case *o, uint32_t op) {
 }
 
 void check_graph_more_attributes(check *c) {
-    each_op(c, more_attributes);
+    graph_rule_each_op(c, more_attributes);
 }
 
 /* zero: with attributes that are 0; o: with none, and garbage where they would be. */
@@ -278,7 +278,7 @@ static void fewer_attributes(check *c, stage *s, op_case *o, uint32_t op) {
 }
 
 void check_graph_fewer_attributes(check *c) {
-    each_op(c, fewer_attributes);
+    graph_rule_each_op(c, fewer_attributes);
 }
 
 /* ---- unusual questions ----------------------------------------------------------------------- */

@@ -176,7 +176,7 @@ static uint64_t buffer_bytes(const stage *s) {
 }
 
 /* Compiles the stage's case, runs it once, and counts. */
-static void take(check *c, stage *s, const mn_device_info *info, taken *t) {
+static void honesty_take(check *c, stage *s, const mn_device_info *info, taken *t) {
     const mn_compile ask = case_question(s->o, MN_PRECISION_EXACT);
     *t = (taken){.stated = {.size = sizeof t->stated}};
     mn_status st = s->p.be->estimate(s->p.dev, &ask, &t->stated, &s->p.err);
@@ -241,7 +241,7 @@ static int take_rows(check *c, const mn_device_info *info, int64_t rows, taken *
     stage s;
     if (!open_large(c, &s, rows, 256))
         return 0;
-    take(c, &s, info, t);
+    honesty_take(c, &s, info, t);
     if (!check_over(c))
         stage_close(c, &s);
     return !check_over(c);
@@ -259,7 +259,7 @@ void check_honesty_memory(check *c) {
         return;
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &info, &s.p.err);
     CHECK_OK(c, st, &s.p.err, "device_info");
-    take(c, &s, &info, &t);
+    honesty_take(c, &s, &info, &t);
     if (check_over(c))
         return;
     CHECK(c, e->weights <= info.mem_total && e->scratch <= info.mem_total - e->weights,

@@ -10,7 +10,8 @@
 
 /* Enters the plugin with a host of which only the first `readable` bytes can be read. NULL:
  * refused. */
-static const mn_plugin *enter(check *c, const mn_host *host, size_t readable, mn_error *err) {
+static const mn_plugin *host_rule_enter(check *c, const mn_host *host, size_t readable,
+                                        mn_error *err) {
     mn_entry_fn entry = check_entry(c);
     fence f = fence_new(readable);
     if (!entry || !f.at)
@@ -24,13 +25,13 @@ static void must_refuse(check *c, const mn_host *host, size_t readable, const ch
     if (!check_entry(c))
         return;
     check_doing(c, MN_ENTRY_NAME " met %s", what);
-    const mn_plugin *p = enter(c, host, readable, &err);
+    const mn_plugin *p = host_rule_enter(c, host, readable, &err);
     CHECK(c, !p, "%s: found a plugin, expected NULL and an error", what);
     CHECK(c, err.status && memchr(err.msg, 0, sizeof err.msg) && err.msg[0],
           "%s: found NULL without a status or a message in the error, expected both", what);
     check_doing(c, MN_ENTRY_NAME " met %s and no mn_error", what);
-    CHECK(c, !enter(c, host, readable, NULL), "%s and no mn_error: found a plugin, expected NULL",
-          what);
+    CHECK(c, !host_rule_enter(c, host, readable, NULL),
+          "%s and no mn_error: found a plugin, expected NULL", what);
 }
 
 static void must_be_released(check *c, const check_host *h, const char *what) {
@@ -49,7 +50,7 @@ void check_host_truncated(check *c) {
         snprintf(what, sizeof what, "a host of %u bytes", n);
         h.api.size = n;
         check_doing(c, MN_ENTRY_NAME " met %s", what);
-        const mn_plugin *p = enter(c, &h.api, n, &err);
+        const mn_plugin *p = host_rule_enter(c, &h.api, n, &err);
         CHECK(c, p || err.msg[0], "%s: found NULL without a message, expected one", what);
         if (p)
             p->shutdown(p->self);
@@ -69,7 +70,7 @@ void check_host_longer(check *c) {
     longer.api.size = sizeof longer;
     mn_error err = check_error();
     check_doing(c, MN_ENTRY_NAME " met a host that is longer than the plugin knows");
-    const mn_plugin *p = enter(c, &longer.api, sizeof longer.api, &err);
+    const mn_plugin *p = host_rule_enter(c, &longer.api, sizeof longer.api, &err);
     CHECK(c, p, "found NULL (%s), expected a plugin that ignores what is behind the known fields",
           err.msg);
     p->shutdown(p->self);
@@ -138,7 +139,7 @@ void check_host_error_size(check *c) {
         memset(f.at, 0xee, n);
         memcpy(f.at, &n, sizeof n);
         check_doing(c, "an error was written into an mn_error of %u bytes", n);
-        const mn_plugin *api = enter(c, &h.api, sizeof h.api, f.at);
+        const mn_plugin *api = host_rule_enter(c, &h.api, sizeof h.api, f.at);
         CHECK(c, !api, "found a plugin on a host of the next major, expected NULL");
         judge_error(c, f.at, n);
         fence_free(&f);

@@ -61,7 +61,7 @@ static int contains(const uint32_t (*table)[2], uint32_t n, uint32_t op) {
 }
 
 /* Asks for the verdicts of a case of op. *out: the case, if no verdict is no; else NULL. */
-static mn_status try_op(const check_plugin *p, uint32_t op, op_case **out, mn_error *err) {
+static mn_status life_try_op(const check_plugin *p, uint32_t op, op_case **out, mn_error *err) {
     mn_verdict v[CASE_NODES] = {{0}};
     op_case *o = small_case(op);
     int yes = 1;
@@ -91,7 +91,7 @@ static mn_status first_case(const check_plugin *p, op_case **out, mn_error *err)
     mn_status st = p->be->contracts(p->api->self, &table, &n);
     for (size_t i = 0; i < sizeof order / sizeof order[0] && !st && !*out; i++)
         if (contains(table, n, order[i]))
-            st = try_op(p, order[i], out, err);
+            st = life_try_op(p, order[i], out, err);
     return st;
 }
 
@@ -172,7 +172,7 @@ void stage_each_op(check *c, stage *s, stage_fn fn) {
 
 /* ---- a life ---------------------------------------------------------------------------------- */
 /* What is between entry and shutdown. */
-static mn_status live(check *c, check_plugin *p, mn_error *err) {
+static mn_status life_live(check *c, check_plugin *p, mn_error *err) {
     check_doing(c, "device_open ran");
     mn_status st = p->be->device_open(p->api->self, 0, &p->dev, err);
     if (!st)
@@ -207,7 +207,7 @@ mn_status life_run(check *c, check_host *host, mn_error *err) {
     }
     p.be = watch_backend(c, p.api->query(p.api->self, MN_BACKEND_ID));
     if (p.be && c->facts->n_devices)
-        st = live(c, &p, err);
+        st = life_live(c, &p, err);
     check_close(c, &p);
     return st;
 }

@@ -44,7 +44,7 @@ static const char *file_name(const damage *d) {
     return d->l->model.file[d->file].name;
 }
 
-static uint8_t *bytes_of(const damage *d) {
+static uint8_t *loader_bad_bytes_of(const damage *d) {
     return (uint8_t *)(uintptr_t)d->m->views[d->file].map;
 }
 
@@ -87,7 +87,7 @@ void check_loader_truncated(check *c) {
 
 /* ---- one byte changed ------------------------------------------------------------------------ */
 static void set_byte(damage *d, uint64_t at, uint8_t value) {
-    uint8_t *byte = bytes_of(d) + at;
+    uint8_t *byte = loader_bad_bytes_of(d) + at;
     const uint8_t was = *byte;
     if (value == was || check_over(d->l->c))
         return;
@@ -101,7 +101,7 @@ static void set_byte(damage *d, uint64_t at, uint8_t value) {
 static void flip_file(damage *d) {
     static const uint8_t values[] = {0x00, 0xff, 0x7f, '"', '}'};
     for (uint64_t at = 0; at < d->header && !check_over(d->l->c); at += d->step) {
-        const uint8_t was = bytes_of(d)[at];
+        const uint8_t was = loader_bad_bytes_of(d)[at];
         for (uint32_t k = 0; k < sizeof values; k++)
             set_byte(d, at, values[k]);
         set_byte(d, at, was ^ 0x01);
@@ -120,7 +120,7 @@ void check_loader_flipped(check *c) {
 /* ---- absurd numbers: every place of the header as a binary number, every number of a text ---- */
 /* width: 4 or 8 bytes. */
 static void set_number(damage *d, uint64_t at, uint64_t value, uint32_t width) {
-    uint8_t *place = bytes_of(d) + at;
+    uint8_t *place = loader_bad_bytes_of(d) + at;
     uint8_t was[8];
     if (check_over(d->l->c))
         return;
@@ -144,8 +144,8 @@ static void binary_counts(damage *d) {
 }
 
 /* The decimal digits at a place of the header; 0 = none, or not the first ones of a number. */
-static uint64_t digits_at(const damage *d, uint64_t at) {
-    const uint8_t *bytes = bytes_of(d);
+static uint64_t loader_bad_digits_at(const damage *d, uint64_t at) {
+    const uint8_t *bytes = loader_bad_bytes_of(d);
     uint64_t n = 0;
     if (at && mn_is_digit((char)bytes[at - 1]))
         return 0;
@@ -156,7 +156,7 @@ static uint64_t digits_at(const damage *d, uint64_t at) {
 
 /* n digits become 999, 000, -99 and 9e9. */
 static void set_digits(damage *d, uint64_t at, uint64_t n) {
-    char *place = (char *)bytes_of(d) + at;
+    char *place = (char *)loader_bad_bytes_of(d) + at;
     char was[64];
     memcpy(was, place, n);
     for (uint32_t k = 0; k < 4 && !check_over(d->l->c); k++) {
@@ -174,7 +174,7 @@ static void set_digits(damage *d, uint64_t at, uint64_t n) {
 
 static void text_counts(damage *d) {
     for (uint64_t at = 0; at < d->header && !check_over(d->l->c); at += d->step) {
-        const uint64_t n = digits_at(d, at);
+        const uint64_t n = loader_bad_digits_at(d, at);
         if (n)
             set_digits(d, at, n);
     }
@@ -185,12 +185,12 @@ static void absurd_counts(damage *d) {
     text_counts(d);
 }
 
-static void counts(loader *l, mapped_files *m) {
+static void loader_bad_counts(loader *l, mapped_files *m) {
     each_file(l, m, absurd_counts);
 }
 
 void check_loader_counts(check *c) {
-    loader_on_model(c, MAP_END, counts);
+    loader_on_model(c, MAP_END, loader_bad_counts);
 }
 
 /* ---- memory that fails ----------------------------------------------------------------------- */

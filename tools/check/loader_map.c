@@ -10,7 +10,7 @@ static uint64_t page_bytes(void) {
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t round_up(uint64_t n) {
+static uint64_t loader_map_round_up(uint64_t n) {
     const uint64_t page = page_bytes();
     return (n + page - 1) / page * page;
 }
@@ -29,7 +29,7 @@ bool mapped_make(mapped_files *to, const model_files *from, int how) {
     memset(to, 0, sizeof *to);
     for (uint32_t i = 0; i < from->n; i++) {
         const model_file *m = &from->file[i];
-        const uint64_t bytes = round_up(m->n ? m->n : 1);
+        const uint64_t bytes = loader_map_round_up(m->n ? m->n : 1);
         uint8_t *map = map_closed(bytes);
         if (!map)
             return false;
@@ -71,7 +71,7 @@ uint64_t mapped_close(mapped_files *m, uint32_t i, const void *ptr, uint64_t byt
     uint8_t *map = m->file[i].map;
     const uint64_t page = page_bytes();
     const uint64_t begin = (uint64_t)((const uint8_t *)ptr - map);
-    const uint64_t lo = round_up(begin);
+    const uint64_t lo = loader_map_round_up(begin);
     const uint64_t hi = (begin + bytes) / page * page;
     if (lo >= hi || mprotect(map + lo, hi - lo, PROT_NONE))
         return 0;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 /* ---- growing files --------------------------------------------------------------------------- */
-static model_file *add(model_files *m, const char *name) {
+static model_file *loader_model_add(model_files *m, const char *name) {
     if (m->n == LOADER_FILES)
         return NULL;
     model_file *f = &m->file[m->n++];
@@ -18,7 +18,7 @@ static model_file *add(model_files *m, const char *name) {
     snprintf(f->name, sizeof f->name, "%s", name);
     return f;
 }
-static void put(model_files *m, model_file *f, const void *src, uint64_t n) {
+static void loader_model_put(model_files *m, model_file *f, const void *src, uint64_t n) {
     uint8_t *p = NULL;
     if (!m->failed)
         p = realloc(f->bytes, f->n + n + 1);
@@ -39,11 +39,11 @@ static void put_int(model_files *m, model_file *f, uint64_t v, uint32_t n) {
     uint8_t b[8];
     for (uint32_t i = 0; i < n; i++)
         b[i] = (uint8_t)(v >> 8 * i);
-    put(m, f, b, n);
+    loader_model_put(m, f, b, n);
 }
 
-static void put_text(model_files *m, model_file *f, const char *s) {
-    put(m, f, s, strlen(s));
+static void loader_model_put_text(model_files *m, model_file *f, const char *s) {
+    loader_model_put(m, f, s, strlen(s));
 }
 
 /* ---- gguf: version 3 ------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ enum { G_U32 = 4, G_F32 = 6, G_BOOL = 7, G_STRING = 8, G_ARRAY = 9, G_U64 = 10 }
 
 static void g_string(model_files *m, model_file *f, const char *s) {
     put_int(m, f, strlen(s), 8);
-    put_text(m, f, s);
+    loader_model_put_text(m, f, s);
 }
 
 static void g_key(model_files *m, model_file *f, const char *key, uint32_t type) {
@@ -96,10 +96,10 @@ static void g_tensor(model_files *m, model_file *f, const char *name, uint64_t c
 }
 
 static void make_gguf(model_files *m) {
-    model_file *f = add(m, "model.gguf");
+    model_file *f = loader_model_add(m, "model.gguf");
     m->format = "gguf";
     f->named = true;
-    put_text(m, f, "GGUF");
+    loader_model_put_text(m, f, "GGUF");
     put_int(m, f, 3, 4);  // version
     put_int(m, f, 3, 8);  // tensors
     put_int(m, f, 10, 8); // keys
@@ -115,15 +115,15 @@ static void make_gguf(model_files *m) {
     g_string(m, f, "");
     g_string(m, f, "a");
     g_array(m, f, "tokenizer.ggml.scores", G_F32, 3);
-    put(m, f, NULL, 3 * 4);
+    loader_model_put(m, f, NULL, 3 * 4);
     g_array(m, f, "tokenizer.ggml.token_type", G_U32, 3);
     put_int(m, f, 1, 8);
     put_int(m, f, 1, 4);
     g_tensor(m, f, "token_embd.weight", 64, 256, 0, 0);              /* F32 */
     g_tensor(m, f, "blk.0.attn_q.weight", 64, 64, 8, 65536);         /* Q8_0 */
     g_tensor(m, f, "output_norm.weight", 64, 0, 0, 65536 + 64 * 68); /* F32 */
-    put(m, f, NULL, (32 - f->n % 32) % 32);
-    put(m, f, NULL, 65536 + 64 * 68 + 256);
+    loader_model_put(m, f, NULL, (32 - f->n % 32) % 32);
+    loader_model_put(m, f, NULL, 65536 + 64 * 68 + 256);
 }
 
 /* ---- safetensors and mlx --------------------------------------------------------------------- */
@@ -138,17 +138,17 @@ static const char config[] =
 /* config.json with `more` behind it, and a SafeTensors file of that header and `data` bytes. */
 static void make_folder(model_files *m, const char *format, const char *more, const char *header,
                         uint64_t data) {
-    model_file *f = add(m, "config.json");
+    model_file *f = loader_model_add(m, "config.json");
     m->format = format;
-    put_text(m, f, config);
-    put_text(m, f, more);
-    f = add(m, "model.safetensors");
+    loader_model_put_text(m, f, config);
+    loader_model_put_text(m, f, more);
+    f = loader_model_add(m, "model.safetensors");
     uint64_t n = strlen(header);
     uint64_t pad = (8 - n % 8) % 8;
     put_int(m, f, n + pad, 8);
-    put_text(m, f, header);
-    put(m, f, "        ", pad);
-    put(m, f, NULL, data);
+    loader_model_put_text(m, f, header);
+    loader_model_put(m, f, "        ", pad);
+    loader_model_put(m, f, NULL, data);
 }
 
 static void make_safetensors(model_files *m) {
@@ -196,16 +196,16 @@ void model_make_garbage(model_files *m, uint32_t which) {
     m->format = names[which];
     model_file *f = NULL;
     if (which)
-        f = add(m, "thing.bin");
+        f = loader_model_add(m, "thing.bin");
     uint64_t seed = 5;
     if (which == 2)
-        put(m, f, NULL, 5000);
+        loader_model_put(m, f, NULL, 5000);
     for (int i = 0; which == 3 && i < 600; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         put_int(m, f, seed >> 8, 7);
     }
     for (int i = 0; which == 4 && i < 40; i++)
-        put_text(m, f, "Once upon a time there was a {\"thing\": [1, 2, 3]}.\n");
+        loader_model_put_text(m, f, "Once upon a time there was a {\"thing\": [1, 2, 3]}.\n");
 }
 
 void model_free(model_files *m) {
@@ -216,29 +216,30 @@ void model_free(model_files *m) {
 
 /* ---- from disk ------------------------------------------------------------------------------- */
 /* A regular file of n bytes into f. false = it cannot be read. */
-static bool read_bytes(model_files *m, model_file *f, const char *path, uint64_t n) {
+static bool loader_model_read_bytes(model_files *m, model_file *f, const char *path, uint64_t n) {
     FILE *in = fopen(path, "rb");
     if (!in)
         return false;
-    put(m, f, NULL, n);
+    loader_model_put(m, f, NULL, n);
     const bool good = !m->failed && fread(f->bytes, 1, n, in) == n;
     fclose(in);
     return good;
 }
 
 /* *left: bytes that the model may still have. NULL, or what is wrong. */
-static const char *read_file(model_files *m, const char *path, const char *name, uint64_t *left) {
+static const char *loader_model_read_file(model_files *m, const char *path, const char *name,
+                                          uint64_t *left) {
     struct stat st;
     if (stat(path, &st) || !S_ISREG(st.st_mode))
         return "cannot be read";
     const uint64_t n = (uint64_t)st.st_size;
     if (n > *left)
         return "found more than 64 MiB, expected a small model of the format";
-    model_file *f = add(m, name);
+    model_file *f = loader_model_add(m, name);
     if (!f)
         return "found more than 64 files, expected a small model of the format";
     *left -= n;
-    if (read_bytes(m, f, path, n))
+    if (loader_model_read_bytes(m, f, path, n))
         return NULL;
     return "cannot be read";
 }
@@ -261,7 +262,7 @@ static const char *read_entry(model_files *m, const char *folder, const char *na
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (stat(path, &st) || !S_ISREG(st.st_mode))
         return NULL;
-    const char *wrong = read_file(m, path, name, left);
+    const char *wrong = loader_model_read_file(m, path, name, left);
     if (!wrong)
         m->file[m->n - 1].named = is_named;
     return wrong;

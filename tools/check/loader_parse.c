@@ -153,7 +153,7 @@ static bool mix_value(uint64_t *h, const mn_value *v) {
 
 /* ---- one tensor ------------------------------------------------------------------------------ */
 /* The file that holds all of [ptr, ptr + bytes); NULL = none. */
-static const mn_file *file_of(const mapped_files *m, const void *ptr, uint64_t bytes) {
+static const mn_file *loader_parse_file_of(const mapped_files *m, const void *ptr, uint64_t bytes) {
     const uint8_t *p = ptr;
     for (uint32_t i = 0; i < m->n; i++) {
         const mn_file *f = &m->views[i];
@@ -168,7 +168,7 @@ static const mn_file *file_of(const mapped_files *m, const void *ptr, uint64_t b
 }
 
 /* Adds steps * stride to *end; true = overflow. */
-static bool add_span(uint64_t *end, uint64_t steps, int64_t stride) {
+static bool loader_parse_add_span(uint64_t *end, uint64_t steps, int64_t stride) {
     uint64_t span;
     if (__builtin_mul_overflow(steps, (uint64_t)stride, &span))
         return true;
@@ -189,7 +189,7 @@ static bool extent_of(const mn_plane *p, uint32_t n_dim, uint64_t *out) {
         const uint64_t dim = (uint64_t)p->dim[d];
         if (p->dim[d] <= 0 || p->stride[d] < 0 || dim % elems)
             return false;
-        if (add_span(&end, dim / elems - 1, p->stride[d]))
+        if (loader_parse_add_span(&end, dim / elems - 1, p->stride[d]))
             return false;
     }
     *out = end;
@@ -233,7 +233,7 @@ static const char *fault_of_plane(const mapped_files *m, const mn_tensor_info *t
         return "has a plane whose dimensions or strides are invalid";
     if (extent > p->bytes)
         return "has a plane whose strides lead out of it";
-    if (!file_of(m, p->ptr, p->bytes))
+    if (!loader_parse_file_of(m, p->ptr, p->bytes))
         return "has a plane outside of its file";
     if (p->kind != MN_PLANE_DATA)
         return NULL;
@@ -245,7 +245,7 @@ static const char *fault_of_plane(const mapped_files *m, const mn_tensor_info *t
     return NULL;
 }
 
-static const char *fault_of(const mapped_files *m, const mn_tensor_info *t) {
+static const char *loader_parse_fault_of(const mapped_files *m, const mn_tensor_info *t) {
     int64_t rows = 0;
     const char *fault = fault_of_head(t);
     if (fault)
@@ -267,7 +267,7 @@ static const char *fault_of(const mapped_files *m, const mn_tensor_info *t) {
 }
 
 static void mix_plane(uint64_t *h, const mapped_files *m, const mn_plane *p, uint32_t n_dim) {
-    const mn_file *f = file_of(m, p->ptr, p->bytes);
+    const mn_file *f = loader_parse_file_of(m, p->ptr, p->bytes);
     const uint64_t offset = (uint64_t)((const char *)p->ptr - (const char *)f->map);
     const uint64_t words[4] = {offset, p->bytes, p->kind, p->dtype};
     mix_str(h, f->name);
@@ -357,7 +357,7 @@ static void read_tensors(loader *l, const mapped_files *m, mn_parsed *p, const c
             break;
         const char *fault = "cannot be read, or there is no end of them";
         if (!st && i < MOST_ENTRIES)
-            fault = fault_of(m, &t);
+            fault = loader_parse_fault_of(m, &t);
         if (fault) {
             fail_tensor(l->c, what, t.name, fault);
             break;
@@ -391,7 +391,8 @@ static void read_meta(loader *l, mn_parsed *p, const char *what, uint64_t *h) {
 }
 
 /* The digest of all answers. */
-static uint64_t read_all(loader *l, const mapped_files *m, mn_parsed *p, const char *what) {
+static uint64_t loader_parse_read_all(loader *l, const mapped_files *m, mn_parsed *p,
+                                      const char *what) {
     uint64_t h = MN_FNV_BASIS;
     read_meta(l, p, what, &h);
     read_tensors(l, m, p, what, &h);
@@ -435,8 +436,8 @@ mn_status loader_parse(loader *l, const mapped_files *m, const char *what, uint6
         check_fail(c, "%s: open: found MN_OK and no model, expected one", what);
     check_doing(c, "meta_at and tensor_at of %s ran", what);
     if (!check_over(c) && p) {
-        first = read_all(l, m, p, what);
-        second = read_all(l, m, p, what);
+        first = loader_parse_read_all(l, m, p, what);
+        second = loader_parse_read_all(l, m, p, what);
     }
     if (!check_over(c) && first != second)
         check_fail(c, "%s: found two answers of one parse to the same questions, expected one",
@@ -462,7 +463,7 @@ uint64_t loader_digest_of(loader *l, const mapped_files *m, const void *files, u
     mn_parsed *p = NULL;
     if (plugin->ld->open(plugin->api->self, files, m->n, stride, &p, NULL) || !p)
         return 0;
-    const uint64_t h = read_all(l, m, p, l->model.format);
+    const uint64_t h = loader_parse_read_all(l, m, p, l->model.format);
     plugin->ld->close(p);
     if (check_over(l->c))
         return 0;
@@ -480,7 +481,7 @@ void loader_each_plane(loader *l, const mapped_files *m, loader_plane_fn fn, voi
             break;
         for (uint64_t k = 0; k < count_planes(&t); k++) {
             const mn_plane *plane = plane_at(&t, k);
-            const mn_file *f = file_of(m, plane->ptr, plane->bytes);
+            const mn_file *f = loader_parse_file_of(m, plane->ptr, plane->bytes);
             if (f)
                 fn(arg, (uint32_t)(f - m->views), plane);
         }

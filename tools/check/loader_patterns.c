@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* ---- one pattern ----------------------------------------------------------------------------- */
-static uint32_t count_of(mn_str text, char c) {
+static uint32_t loader_patterns_count_of(mn_str text, char c) {
     uint32_t n = 0;
     for (uint64_t i = 0; i < text.len; i++)
         n += text.ptr[i] == c;
@@ -18,11 +18,11 @@ static uint32_t count_of(mn_str text, char c) {
 static const char *fault_of_text(mn_str t) {
     if (!t.ptr || !t.len || t.len > 255)
         return "expected 1 to 255 bytes";
-    const uint32_t stars = count_of(t, '*');
-    const uint32_t numbers = count_of(t, '#');
+    const uint32_t stars = loader_patterns_count_of(t, '*');
+    const uint32_t numbers = loader_patterns_count_of(t, '#');
     if (stars > 2 || numbers > 2)
         return "expected at most two '*' and two '#'";
-    if (stars + numbers + count_of(t, '.') == t.len)
+    if (stars + numbers + loader_patterns_count_of(t, '.') == t.len)
         return "expected something other than '*', '#' and '.': this matches every file";
     for (uint64_t i = 0; i < t.len; i++) {
         const char at = t.ptr[i];
@@ -40,7 +40,7 @@ static const char *fault_of_text(mn_str t) {
 static const char *fault_of(const mn_file_pattern *p) {
     if (p->kind < MN_PATTERN_MODEL || p->kind > MN_PATTERN_COMPANION)
         return "expected a kind of MN_PATTERN_MODEL to MN_PATTERN_COMPANION";
-    if (p->kind == MN_PATTERN_SHARD && count_of(p->text, '#') != 2)
+    if (p->kind == MN_PATTERN_SHARD && loader_patterns_count_of(p->text, '#') != 2)
         return "of kind MN_PATTERN_SHARD: expected two '#', the shard's number and the count";
     if ((p->flags & ~MN_PATTERN_WHOLE) || p->pad)
         return "expected flags of MN_PATTERN_WHOLE or 0, and pad 0";
@@ -51,15 +51,15 @@ static const char *fault_of(const mn_file_pattern *p) {
 
 /* Whether pattern [p, end) matches all of s. parts: [4], what the two '*' match, then the two
  * '#'. stars, numbers: how many of each came before p. */
-static bool match(const char *p, const char *end, const char *s, uint32_t stars, uint32_t numbers,
-                  mn_str *parts) {
+static bool loader_patterns_match(const char *p, const char *end, const char *s, uint32_t stars,
+                                  uint32_t numbers, mn_str *parts) {
     if (p == end)
         return !*s;
     if (*p == '*') {
         const uint64_t rest = strlen(s);
         for (uint64_t n = 0; n <= rest; n++) {
             parts[stars] = (mn_str){s, n};
-            if (match(p + 1, end, s + n, stars + 1, numbers, parts))
+            if (loader_patterns_match(p + 1, end, s + n, stars + 1, numbers, parts))
                 return true;
         }
         return false;
@@ -69,14 +69,14 @@ static bool match(const char *p, const char *end, const char *s, uint32_t stars,
         while (mn_is_digit(s[n]))
             n++;
         parts[2 + numbers] = (mn_str){s, n};
-        return n && match(p + 1, end, s + n, stars, numbers + 1, parts);
+        return n && loader_patterns_match(p + 1, end, s + n, stars, numbers + 1, parts);
     }
-    return *p == *s && match(p + 1, end, s + 1, stars, numbers, parts);
+    return *p == *s && loader_patterns_match(p + 1, end, s + 1, stars, numbers, parts);
 }
 
-static bool matches(const mn_file_pattern *p, const char *name, mn_str parts[4]) {
+static bool loader_patterns_matches(const mn_file_pattern *p, const char *name, mn_str parts[4]) {
     memset(parts, 0, 4 * sizeof *parts);
-    return match(p->text.ptr, p->text.ptr + p->text.len, name, 0, 0, parts);
+    return loader_patterns_match(p->text.ptr, p->text.ptr + p->text.len, name, 0, 0, parts);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -117,12 +117,12 @@ uint32_t patterns_kinds(const loader_patterns *p, const char *name) {
     uint32_t kinds = 0;
     mn_str parts[4];
     for (uint32_t i = 0; i < p->n; i++)
-        if (matches(&p->at[i], name, parts))
+        if (loader_patterns_matches(&p->at[i], name, parts))
             kinds |= 1u << p->at[i].kind;
     return kinds;
 }
 
-static bool same(mn_str a, mn_str b) {
+static bool loader_patterns_same(mn_str a, mn_str b) {
     if (a.len != b.len)
         return false;
     return !a.len || !memcmp(a.ptr, b.ptr, a.len);
@@ -133,9 +133,11 @@ static bool same(mn_str a, mn_str b) {
 static bool are_shards(const mn_file_pattern *p, const char *a, const char *b) {
     mn_str x[4];
     mn_str y[4];
-    if (p->kind != MN_PATTERN_SHARD || !matches(p, a, x) || !matches(p, b, y))
+    if (p->kind != MN_PATTERN_SHARD || !loader_patterns_matches(p, a, x) ||
+        !loader_patterns_matches(p, b, y))
         return false;
-    return same(x[0], y[0]) && same(x[1], y[1]) && same(x[3], y[3]);
+    return loader_patterns_same(x[0], y[0]) && loader_patterns_same(x[1], y[1]) &&
+           loader_patterns_same(x[3], y[3]);
 }
 
 static bool siblings(const loader_patterns *p, const char *a, const char *b) {
@@ -158,7 +160,7 @@ bool patterns_take(const loader_patterns *p, const char *named, const char *name
 
 /* ---- the rule -------------------------------------------------------------------------------- */
 /* A struct of an older version, without the text: nothing behind its size is written. */
-static void check_size(check *c, const check_plugin *plugin) {
+static void loader_patterns_check_size(check *c, const check_plugin *plugin) {
     const uint32_t room = offsetof(mn_file_pattern, text);
     mn_file_pattern p;
     const uint8_t *bytes = (const uint8_t *)&p;
@@ -172,7 +174,7 @@ static void check_size(check *c, const check_plugin *plugin) {
 }
 
 static bool same_pattern(const mn_file_pattern *a, const mn_file_pattern *b) {
-    return a->kind == b->kind && a->flags == b->flags && same(a->text, b->text);
+    return a->kind == b->kind && a->flags == b->flags && loader_patterns_same(a->text, b->text);
 }
 
 static void check_again(check *c, const check_plugin *plugin, const loader_patterns *first) {
@@ -219,7 +221,7 @@ static void check_patterns(loader *l) {
     check *c = l->c;
     check_again(c, &l->plugin, &l->patterns);
     if (!check_over(c))
-        check_size(c, &l->plugin);
+        loader_patterns_check_size(c, &l->plugin);
     if (check_over(c))
         return;
     if (!c->model)

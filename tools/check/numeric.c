@@ -84,8 +84,8 @@ typedef struct {
 } trial;
 
 /* Appends to t->text, as far as there is room. */
-static void add_text(trial *t, const char *fmt, ...) MN_PRINTF(2, 3);
-static void add_text(trial *t, const char *fmt, ...) {
+static void numeric_add_text(trial *t, const char *fmt, ...) MN_PRINTF(2, 3);
+static void numeric_add_text(trial *t, const char *fmt, ...) {
     const size_t n = strlen(t->text);
     va_list args;
     va_start(args, fmt);
@@ -96,21 +96,21 @@ static void add_text(trial *t, const char *fmt, ...) {
 /* A number of the shape, if it is not 0. */
 static void add_number(trial *t, const char *before, int64_t n, const char *after) {
     if (n)
-        add_text(t, "%s%lld%s", before, (long long)n, after);
+        numeric_add_text(t, "%s%lld%s", before, (long long)n, after);
 }
 
 /* "LINEAR Q8_0, class exact, 5 of at most 37 rows, k 96, n 37, variant 1" */
-static const char *text_of(trial *t) {
+static const char *numeric_text_of(trial *t) {
     const op_shape *s = &t->mine;
     t->text[0] = 0;
-    add_text(t, "%s", case_op_name(t->op));
+    numeric_add_text(t, "%s", case_op_name(t->op));
     if (t->dtype)
-        add_text(t, " %s", mn_dtype_name(t->dtype));
-    add_text(t, ", class %s", check_class_name(t->precision));
+        numeric_add_text(t, " %s", mn_dtype_name(t->dtype));
+    numeric_add_text(t, ", class %s", check_class_name(t->precision));
     if (s->kv_dtype)
-        add_text(t, ", KV %s", mn_dtype_name(s->kv_dtype));
+        numeric_add_text(t, ", KV %s", mn_dtype_name(s->kv_dtype));
     if (s->v_dtype && s->v_dtype != s->kv_dtype)
-        add_text(t, " and %s", mn_dtype_name(s->v_dtype));
+        numeric_add_text(t, " and %s", mn_dtype_name(s->v_dtype));
     add_number(t, ", ", s->live ? s->live : s->rows, "");
     add_number(t, " of at most ", s->rows, " rows");
     add_number(t, ", k ", s->k, "");
@@ -124,14 +124,14 @@ static const char *text_of(trial *t) {
     add_number(t, ", ", s->n_seqs, " sequences");
     add_number(t, ", ", s->n_used, "");
     add_number(t, " of ", s->n_expert, " experts");
-    add_text(t, ", variant %lld", (long long)s->variant);
+    numeric_add_text(t, ", variant %lld", (long long)s->variant);
     if (s->spoil)
-        add_text(t, ", rows with NaN");
+        numeric_add_text(t, ", rows with NaN");
     return t->text;
 }
 
 static void broken(trial *t, const char *what, mn_status st, const mn_error *err) {
-    check_status(t->n->c, st, err, "%s: %s", text_of(t), what);
+    check_status(t->n->c, st, err, "%s: %s", numeric_text_of(t), what);
 }
 
 /* How many tokens a page of this side has; false: it has no cache of this type. */
@@ -150,7 +150,7 @@ static bool page_tokens(const case_on *on, const trial *t, op_shape *s) {
 
 /* n rows rounded up as the host does it: to the next power of two below the grain, to a multiple
  * of the grain from there on; grain 1: not at all, 0: always to a power of two. */
-static int64_t bucket(int64_t n, int64_t max, uint32_t grain) {
+static int64_t numeric_bucket(int64_t n, int64_t max, uint32_t grain) {
     int64_t b = 1;
     if (grain && (grain == 1 || n >= (int64_t)grain)) {
         b = (n + grain - 1) / grain * grain;
@@ -164,15 +164,15 @@ static int64_t bucket(int64_t n, int64_t max, uint32_t grain) {
 }
 
 /* A case of the trial, at the values of a step with s->live rows. */
-static op_case *make(const trial *t, const op_shape *s) {
+static op_case *numeric_make(const trial *t, const op_shape *s) {
     op_case *c = case_random(t->op, t->dtype, s, 42 + t->op);
     const int64_t live = s->live ? s->live : s->rows;
     if (!c)
         return NULL;
-    c->value[0] = bucket(live, c->sym[0].max, t->grain);
+    c->value[0] = numeric_bucket(live, c->sym[0].max, t->grain);
     if (t->op == MN_OP_GATHER_ROWS) {
         const int64_t max = c->sym[1].max;
-        c->value[1] = bucket(live < max ? live : max, max, t->grain);
+        c->value[1] = numeric_bucket(live < max ? live : max, max, t->grain);
     }
     return c;
 }
@@ -186,14 +186,14 @@ static void judge_results(trial *t, const op_case *a, const op_case *b) {
     const double e = case_differ(a, b, &where);
     CHECK(c, e <= most,
           "%s: '%s' differs from reference's: found relative L2 %g, expected at most %g%s",
-          text_of(t), where, e, most, isinf(e) ? " (ids and states: equal, no NaN)" : "");
+          numeric_text_of(t), where, e, most, isinf(e) ? " (ids and states: equal, no NaN)" : "");
     if (!t->mine.spoil)
         return;
     const char *hides = case_hides_nan(a, b, !exact);
     CHECK(
         c, !hides,
         "%s: '%s' of a row that holds NaN: found a number where reference's is NaN, expected NaN%s",
-        text_of(t), hides, exact ? "" : " or an infinity");
+        numeric_text_of(t), hides, exact ? "" : " or an infinity");
 }
 
 /* Whether the oracle's step at t->theirs is this one. Numbers that a shape lacks are 0 in both. */
@@ -205,14 +205,14 @@ static bool is_answer(const trial *t, const numeric_answer *a) {
 
 /* The oracle's results at t->theirs: those of an earlier class, or made now, in place of the
  * oldest. NULL: the rule is over. */
-static const op_case *answer(trial *t) {
+static const op_case *numeric_answer_of(trial *t) {
     enum { ROOM = sizeof t->n->answers / sizeof *t->n->answers };
     numeric *n = t->n;
     mn_error err = check_error();
     for (int i = 0; i < ROOM; i++)
         if (is_answer(t, &n->answers[i]))
             return n->answers[i].results;
-    op_case *c = make(t, &t->theirs);
+    op_case *c = numeric_make(t, &t->theirs);
     mn_status st = MN_OUT_OF_MEMORY;
     if (c)
         st = case_step(t->oracle, c, &err);
@@ -228,22 +228,22 @@ static const op_case *answer(trial *t) {
 }
 
 /* One step on both sides. keep: receives the results of the plugin, for the caller; may be NULL. */
-static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
+static void numeric_step(trial *t, int64_t live, bool spoil, op_case **keep) {
     check *c = t->n->c;
     mn_error err = check_error();
     t->mine.live = live;
     t->theirs.live = live;
     t->mine.spoil = spoil;
     t->theirs.spoil = spoil;
-    op_case *a = make(t, &t->mine);
-    const op_case *b = answer(t);
+    op_case *a = numeric_make(t, &t->mine);
+    const op_case *b = numeric_answer_of(t);
     mn_status st = MN_OUT_OF_MEMORY;
     if (a && b)
         st = case_step(t->plan, a, &err);
     if (b)
         broken(t, "execute", st, &err);
     if (case_breach(t->plan)[0])
-        check_fail(c, "%s: %s", text_of(t), case_breach(t->plan));
+        check_fail(c, "%s: %s", numeric_text_of(t), case_breach(t->plan));
     if (!check_over(c))
         judge_results(t, a, b);
     t->n->n_cases++;
@@ -258,7 +258,7 @@ static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
 static void again(trial *t, const op_case *before) {
     mn_error err = check_error();
     const char *where = "";
-    op_case *c = make(t, &t->mine);
+    op_case *c = numeric_make(t, &t->mine);
     mn_status st = MN_OUT_OF_MEMORY;
     if (c)
         st = case_second_context(t->plan, &err);
@@ -269,7 +269,7 @@ static void again(trial *t, const op_case *before) {
         check_fail(t->n->c,
                    "%s: a second context of the same program computes another '%s', expected equal "
                    "bits",
-                   text_of(t), where);
+                   numeric_text_of(t), where);
     case_free(c);
 }
 
@@ -278,7 +278,7 @@ static void dirty(trial *t) {
     mn_error err = check_error();
     op_shape s = t->mine;
     s.dirty = true;
-    op_case *c = make(t, &s);
+    op_case *c = numeric_make(t, &s);
     mn_status st = MN_OUT_OF_MEMORY;
     if (c)
         st = case_step(t->plan, c, &err);
@@ -295,11 +295,11 @@ static void run_steps(trial *t) {
     dirty(t);
     for (size_t i = 0; i < sizeof lives / sizeof *lives && !check_over(c); i++)
         if (lives[i] < t->mine.rows && (exact || i % 2))
-            step(t, lives[i], false, NULL);
+            numeric_step(t, lives[i], false, NULL);
     if (!check_over(c) && t->mine.rows > 2)
-        step(t, t->mine.rows - 1, true, NULL);
+        numeric_step(t, t->mine.rows - 1, true, NULL);
     if (!check_over(c))
-        step(t, t->mine.rows, false, &last);
+        numeric_step(t, t->mine.rows, false, &last);
     if (!check_over(c))
         again(t, last);
     case_free(last);
@@ -315,14 +315,14 @@ static bool must_run(const trial *t) {
 }
 
 /* Verdicts and programs of both sides. False: not claimed, not comparable, or failed. */
-static bool begin(trial *t) {
+static bool numeric_begin(trial *t) {
     numeric *n = t->n;
     mn_error err = check_error();
     mn_estimate est = {.size = sizeof est};
     t->mine.live = t->mine.rows;
     t->theirs.live = t->theirs.rows;
-    t->first = make(t, &t->mine);
-    t->first_oracle = make(t, &t->theirs);
+    t->first = numeric_make(t, &t->mine);
+    t->first_oracle = numeric_make(t, &t->theirs);
     if (!t->first || !t->first_oracle || !case_supported(&n->here, t->first, NULL))
         return false;
     if (!case_supported(&n->there, t->first_oracle, NULL)) {
@@ -354,12 +354,12 @@ void numeric_compare(numeric *n, uint32_t op, uint32_t dtype, const op_shape *s,
         .grain = 1,
     };
     const bool cached = op == MN_OP_KV_STORE || op == MN_OP_ATTENTION;
-    check_doing(n->c, "%s ran", text_of(&t));
+    check_doing(n->c, "%s ran", numeric_text_of(&t));
     if (cached && !page_tokens(&n->here, &t, &t.mine))
         return;
     if (cached && !page_tokens(&n->there, &t, &t.theirs))
         return;
-    if (begin(&t))
+    if (numeric_begin(&t))
         run_steps(&t);
     case_close(t.plan);
     case_close(t.oracle);

@@ -35,7 +35,7 @@ typedef struct {
 } side;
 
 /* dirty: all values are NaN and Inf. NULL = out of memory. */
-static op_case *make(const side *s, uint32_t segment, bool dirty) {
+static op_case *numeric_groups_make(const side *s, uint32_t segment, bool dirty) {
     op_shape shape[CASE_GROUPS] = {s->shape[0], s->shape[1]};
     shape[0].dirty = dirty;
     shape[1].dirty = dirty;
@@ -55,7 +55,7 @@ static mn_status open_side(side *s, const case_on *on, uint32_t kv_dtype, uint32
         s->shape[i] = shapes[i];
         s->shape[i].kv_dtype = kv_dtype;
     }
-    op_case *c = make(s, segment, false);
+    op_case *c = numeric_groups_make(s, segment, false);
     mn_status st = MN_OUT_OF_MEMORY;
     if (c && !c->failed)
         st = MN_OK;
@@ -70,7 +70,7 @@ static mn_status open_side(side *s, const case_on *on, uint32_t kv_dtype, uint32
     case_free(c);
     if (st)
         return st;
-    s->first = make(s, segment, false);
+    s->first = numeric_groups_make(s, segment, false);
     return case_open(on, s->first, precision, &s->plan, err);
 }
 
@@ -81,12 +81,12 @@ static void close_side(side *s) {
 
 /* A step on NaN and Inf, then one whose results are kept in *out. */
 static mn_status run_side(side *s, uint32_t segment, op_case **out, mn_error *err) {
-    op_case *c = make(s, segment, true);
+    op_case *c = numeric_groups_make(s, segment, true);
     mn_status st = MN_OUT_OF_MEMORY;
     if (c)
         st = case_step(s->plan, c, err);
     case_free(c);
-    *out = make(s, segment, false);
+    *out = numeric_groups_make(s, segment, false);
     if (st)
         return st;
     if (!*out)
@@ -128,7 +128,7 @@ static void run_and_compare(numeric *n, uint32_t kv_dtype, uint32_t precision, u
     close_side(&mine);
 }
 
-static void compare(numeric *n, uint32_t precision, uint32_t segment) {
+static void numeric_groups_compare(numeric *n, uint32_t precision, uint32_t segment) {
     uint32_t kv = MN_F16;
     if (precision == MN_PRECISION_EXACT)
         kv = MN_F32;
@@ -161,7 +161,7 @@ static void compare_all(numeric *n) {
     }
     for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A16; p++)
         for (uint32_t i = 0; i < sizeof segments / sizeof *segments && !check_over(c); i++)
-            compare(n, p, i);
+            numeric_groups_compare(n, p, i);
     check_found(c, "%u segments", n->n_cases);
 }
 

@@ -135,7 +135,7 @@ SWEEP(moe_combine, MOE_COMBINE)
 
 /* ---- pages that are copied ------------------------------------------------------------------- */
 /* The integers of an input; *n: how many. */
-static int32_t *data_of(op_case *c, const char *name, uint64_t *n) {
+static int32_t *numeric_rule_data_of(op_case *c, const char *name, uint64_t *n) {
     uint32_t i = 0;
     while (strcmp(c->t[i].name.ptr, name))
         i++;
@@ -170,8 +170,8 @@ static uint32_t tokens_of_page(const numeric *n, const op_shape *s) {
 static void use_copies(op_case *c, uint32_t n_pages) {
     uint64_t n_table;
     uint64_t n_pos;
-    int32_t *table = data_of(c, "pages", &n_table);
-    int32_t *pos = data_of(c, "kpos", &n_pos);
+    int32_t *table = numeric_rule_data_of(c, "pages", &n_table);
+    int32_t *pos = numeric_rule_data_of(c, "kpos", &n_pos);
     for (uint64_t i = 0; i < n_table; i++)
         table[i] += (int32_t)n_pages;
     for (uint64_t i = 0; i < n_pos; i++)

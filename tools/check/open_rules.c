@@ -48,7 +48,7 @@ void check_open_entry(check *c) {
           (double)least / 1e6, (double)first_cpu / 1e6);
 }
 
-static int is_text(mn_str s) {
+static int open_rule_is_text(mn_str s) {
     if (!s.len)
         return 1;
     return s.len < 4096 && s.ptr && !memchr(s.ptr, 0, s.len);
@@ -62,8 +62,9 @@ static void judge_identity(check *c, const mn_plugin *p) {
           "found ABI %u.%u, expected one from %u.%u on of the same major", p->abi >> 16,
           p->abi & 0xffff, MN_ABI_OLDEST >> 16, MN_ABI_OLDEST & 0xffff);
     CHECK(c, p->query && p->shutdown, "found no query or no shutdown");
-    const int has_texts = is_text(p->id) && is_text(p->vendor) && is_text(p->version);
-    CHECK(c, has_texts && is_text(p->build_id),
+    const int has_texts =
+        open_rule_is_text(p->id) && open_rule_is_text(p->vendor) && open_rule_is_text(p->version);
+    CHECK(c, has_texts && open_rule_is_text(p->build_id),
           "found an id, vendor, version or build_id that is not a text");
     if (p->id.len < sizeof id)
         memcpy(id, p->id.ptr, p->id.len);
@@ -235,7 +236,7 @@ static void must_not_exist(check *c, check_plugin *p, uint32_t i) {
     judge_missing(c, "device_open", i, p->be->device_open(p->api->self, i, &dev, NULL));
 }
 
-static void list(check *c, check_plugin *p) {
+static void open_rule_list(check *c, check_plugin *p) {
     count_devices(c, p);
     for (uint32_t i = 0; i < c->facts->n_devices; i++) {
         mn_device_info d = {.size = sizeof d};
@@ -255,7 +256,7 @@ void check_device_list(check *c) {
     check_host_init(&h);
     if (!check_open(c, &p, &h))
         return;
-    list(c, &p);
+    open_rule_list(c, &p);
     if (!check_over(c))
         check_close(c, &p);
 }

@@ -177,7 +177,7 @@ static void guess_and_parse(loader *l, mapped_files *m) {
 
 /* A whole life of the plugin: opened, used, shut down, with fn called after each call. Statuses are
  * judged by other rules. */
-static void live(check *c, void (*fn)(void *, const char *), witness *w) {
+static void process_live(check *c, void (*fn)(void *, const char *), witness *w) {
     watch_after(fn, w);
     if (c->facts->kinds & MN_KIND_BACKEND) {
         check_host h;
@@ -210,7 +210,7 @@ void check_process_load(check *c) {
 void check_process_calls(check *c) {
     witness w = {.c = c};
     read_state(&w.was);
-    live(c, after_state, &w);
+    process_live(c, after_state, &w);
 }
 
 void check_process_silent(check *c) {
@@ -223,7 +223,7 @@ void check_process_silent(check *c) {
         check_skip(c, "standard output cannot be redirected: %s", strerror(errno));
         return;
     }
-    live(c, after_output, &w);
+    process_live(c, after_output, &w);
     fflush(stdout);
     dup2(usual, 1);
     close(usual);
@@ -239,5 +239,5 @@ void check_process_children(check *c) {
         check_skip(c, "child processes of the plugin cannot be distinguished from others here");
         return;
     }
-    live(c, after_children, &w);
+    process_live(c, after_children, &w);
 }

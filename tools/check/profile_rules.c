@@ -46,8 +46,8 @@ static case_plan *open_and_step(check *c, stage *s, op_case *o, uint32_t op) {
 }
 
 /* Profiles a step of the plan. *n: in, room for units; out, their number. */
-static mn_status run_profile(stage *s, case_plan *plan, mn_profile_unit *u, uint32_t stride,
-                             uint32_t *n) {
+static mn_status profile_rule_run_profile(stage *s, case_plan *plan, mn_profile_unit *u,
+                                          uint32_t stride, uint32_t *n) {
     return profile->execute(plan->contexts[0], 0, plan->first->value, u, stride, n, &s->p.err);
 }
 
@@ -96,7 +96,7 @@ static void units(check *c, stage *s, op_case *o, uint32_t op) {
         return;
     check_doing(c, "%s was profiled", name);
     const uint64_t began = check_now_ns();
-    mn_status st = run_profile(s, plan, u, sizeof u[0], &n);
+    mn_status st = profile_rule_run_profile(s, plan, u, sizeof u[0], &n);
     const uint64_t took = check_now_ns() - began;
     CHECK_OK(c, st, &s->p.err, "a profile of %s", name);
     CHECK(c, n > 0 && n <= MAX_UNITS, "%s: found %u units of %u nodes, expected 1 to %d", name, n,
@@ -140,7 +140,7 @@ static const mn_backend *backend_with(const stage *s, execute_fn execute) {
     return &table;
 }
 
-static void same(check *c, stage *s, op_case *plain, uint32_t op) {
+static void profile_rule_same(check *c, stage *s, op_case *plain, uint32_t op) {
     const char *name = case_op_name(op);
     const char *where = "";
     case_on profiled = s->on;
@@ -160,7 +160,7 @@ static void same(check *c, stage *s, op_case *plain, uint32_t op) {
 }
 
 void check_profile_same(check *c) {
-    each_op(c, same);
+    each_op(c, profile_rule_same);
 }
 
 /* ---- room and strides ------------------------------------------------------------------------ */
@@ -177,8 +177,8 @@ static void judge_garbage(check *c, const uint8_t *at, uint32_t all, uint32_t ro
 }
 
 /* A profile with room for `room` of `all` units, `stride` bytes apart, in a block of garbage. */
-static void fill(check *c, stage *s, case_plan *plan, uint32_t all, uint32_t room,
-                 uint32_t stride) {
+static void profile_rule_fill(check *c, stage *s, case_plan *plan, uint32_t all, uint32_t room,
+                              uint32_t stride) {
     const size_t bytes = (size_t)(all + 1) * stride;
     uint8_t *at = malloc(bytes);
     uint32_t n = room;
@@ -186,7 +186,7 @@ static void fill(check *c, stage *s, case_plan *plan, uint32_t all, uint32_t roo
     memset(at, GARBAGE, bytes);
     check_doing(c, "a profile was made with room for %u of %u units, %u bytes apart", room, all,
                 stride);
-    mn_status st = run_profile(s, plan, (mn_profile_unit *)(void *)at, stride, &n);
+    mn_status st = profile_rule_run_profile(s, plan, (mn_profile_unit *)(void *)at, stride, &n);
     CHECK_OK(c, st, &s->p.err, "room for %u of %u units", room, all);
     CHECK(c, n == all, "room for %u units: found the number %u, expected %u as with room for all",
           room, n, all);
@@ -224,9 +224,9 @@ static void count_only(check *c, stage *s, case_plan *plan, uint32_t *all) {
     uint32_t n = MAX_UNITS;
     *all = 0;
     check_doing(c, "the number of units was queried");
-    mn_status st = run_profile(s, plan, NULL, 0, all);
+    mn_status st = profile_rule_run_profile(s, plan, NULL, 0, all);
     CHECK_OK(c, st, &s->p.err, "units NULL, which asks for their number");
-    st = run_profile(s, plan, u, sizeof u[0], &n);
+    st = profile_rule_run_profile(s, plan, u, sizeof u[0], &n);
     CHECK_OK(c, st, &s->p.err, "room for all units");
     CHECK(c, n == *all && n > 0 && n <= MAX_UNITS,
           "units NULL: found the number %u, expected %u as with room for all", *all, n);
@@ -244,7 +244,7 @@ static void odd_profiles(check *c, stage *s, case_plan *plan, uint32_t op) {
         runs_nothing(c, s, op);
     for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
         for (uint32_t k = 0; k <= all && !check_over(c); k++)
-            fill(c, s, plan, all, k, strides[i]);
+            profile_rule_fill(c, s, plan, all, k, strides[i]);
     if (check_over(c))
         return;
     check_doing(c, "a profile of binding set 1, which is not bound, was requested");

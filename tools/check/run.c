@@ -129,7 +129,7 @@ static int hangs(check_result *r, call_clock *k, uint64_t call_ns) {
 }
 
 /* Kills a child and its process group. One that cannot be reaped within 2 s is left alone. */
-static void end(pid_t pid, int *how) {
+static void check_run_end(pid_t pid, int *how) {
     kill(-pid, SIGKILL);
     kill(pid, SIGKILL);
     for (int i = 0; i < 1000 && waitpid(pid, how, WNOHANG) != pid; i++)
@@ -160,7 +160,7 @@ static end_of_child watch(pid_t pid, check_result *r, uint32_t lo, uint32_t hi,
         }
         const int hung = at < hi && hangs(&r[at], &clock, limits->call_ns);
         if (hung || check_now_ns() - began > limits->seconds * SECOND) {
-            end(pid, how);
+            check_run_end(pid, how);
             if (hung)
                 return HUNG;
             return SLOW;

@@ -64,8 +64,8 @@ static bool untouched(const op_case *o, int32_t t, int64_t known) {
     return true;
 }
 
-static void compare(check *c, const op_case *got, const op_case *want, const char *op,
-                    const char *what) {
+static void slot_rows_compare(check *c, const op_case *got, const op_case *want, const char *op,
+                              const char *what) {
     const char *where = "";
     const double e = case_differ(got, want, &where);
     if (!(e <= 1e-5))
@@ -100,7 +100,7 @@ static void longer(check *c, const case_on *on, op_case *o, const op_case *usual
               names[i]);
         CHECK(c, set_words(o, t, known[i]), "out of memory");
     }
-    compare(c, o, usual, op, "longer rows");
+    slot_rows_compare(c, o, usual, op, "longer rows");
 }
 
 /* Rows of PARAMS that end early (o), against whole ones that are zero from there on (zeros). */
@@ -119,7 +119,7 @@ static void shorter(check *c, const case_on *on, op_case *o, op_case *zeros, con
     CHECK_OK(c, st, &err, "%s with rows of PARAMS of %d bytes", op, SHORT * 4);
     CHECK(c, set_words(o, t, words), "out of memory");
     memcpy(o->result[t], zeros->result[t], zeros->bytes[t]); // cut rows are not compared
-    compare(c, o, zeros, op, "shorter rows of PARAMS");
+    slot_rows_compare(c, o, zeros, op, "shorter rows of PARAMS");
 }
 
 /* o: four equal cases of an op. */

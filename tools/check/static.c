@@ -79,7 +79,7 @@ typedef struct {
     uint32_t n;
 } name_list;
 
-static void add_name(name_list *l, const char *name) {
+static void static_rule_add_name(name_list *l, const char *name) {
     const size_t at = strlen(l->text);
     const size_t room = sizeof l->text - at;
     if (l->n < 8 && strlen(name) + 3 < room)
@@ -112,7 +112,7 @@ void check_static_exports(check *c) {
         if (!strcmp(name, MN_ENTRY_NAME) && ELF64_ST_TYPE(s.st_info) == STT_FUNC)
             entry = 1;
         else
-            add_name(&others, name);
+            static_rule_add_name(&others, name);
     }
     CHECK(c, entry, "found no function %s, expected it as the one exported symbol%s%s",
           MN_ENTRY_NAME, others.n ? "; found " : "", others.text);
@@ -135,7 +135,7 @@ void check_static_undefined(check *c) {
     for (uint64_t i = 1; i < f.n_symbols; i++) {
         Elf64_Sym s = elf_symbol(&f, i);
         if (s.st_shndx == SHN_UNDEF && is_hosts(elf_string(&f, s.st_name)))
-            add_name(&hosts, elf_string(&f, s.st_name));
+            static_rule_add_name(&hosts, elf_string(&f, s.st_name));
     }
     CHECK(c, !hosts.n,
           "found undefined symbols of the host (%s), expected none: all that a plugin may call is "
@@ -258,7 +258,7 @@ int check_has_build_id(const check *c) {
     return 0;
 }
 
-static int is_id(const char *id) {
+static int static_rule_is_id(const char *id) {
     return id[0] && !id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_")];
 }
 
@@ -268,7 +268,8 @@ static void judge_note(check *c, const mn_note *note, uint32_t n_desc) {
           n_desc, note->size, NOTE_BYTES);
     CHECK(c, memchr(note->id, 0, sizeof note->id) && memchr(note->isa, 0, sizeof note->isa),
           "found an id or isa without its NUL, expected one");
-    CHECK(c, is_id(note->id), "found id \"%s\", expected characters of [a-z0-9_]", note->id);
+    CHECK(c, static_rule_is_id(note->id), "found id \"%s\", expected characters of [a-z0-9_]",
+          note->id);
     CHECK(c, note->kinds && !(note->kinds & ~CHECK_ANY),
           "found kinds 0x%x, expected MN_KIND_BACKEND, MN_KIND_LOADER or both", note->kinds);
     CHECK(c, note->abi_oldest <= note->abi, "found abi_oldest 0x%x above abi 0x%x",

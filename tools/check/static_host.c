@@ -11,7 +11,7 @@
 
 /* The host's record of the one plugin in the folder. Refusals after the probe are left to later
  * rules. */
-static void judge(check *c, const char *folder) {
+static void static_host_judge(check *c, const char *folder) {
     const mn_setting settings[] = {
         {"plugin_path_only", folder}, {"probe_timeout", "2"}, {"probe_cache", "false"}};
     const mn_runtime_params params = {
@@ -44,7 +44,7 @@ void check_static_accepted(check *c) {
     if (symlink(c->path, link))
         check_skip(c, "no link can be made in %s", folder);
     else
-        judge(c, folder);
+        static_host_judge(c, folder);
     unlink(link);
     rmdir(folder);
 }

@@ -17,7 +17,7 @@ static bool is_viewed(const op_case *o, uint32_t t) {
 }
 
 /* Element i of a dense tensor lies at 2 i + 1 of the root; to: from the root. */
-static void move(uint8_t *dense, uint8_t *root, uint64_t bytes, bool to) {
+static void views_move(uint8_t *dense, uint8_t *root, uint64_t bytes, bool to) {
     for (uint64_t i = 0; i < bytes; i += 4) {
         uint8_t *at = root + 2 * i + 4;
         if (to)
@@ -46,17 +46,17 @@ static void view(op_case *o, uint32_t t) {
     x->alias_of = root;
     o->unbound[root] = o->unbound[t];
     memset(o->data[root], BETWEEN, o->bytes[root]);
-    move(o->data[t], o->data[root], o->bytes[t], false);
+    views_move(o->data[t], o->data[root], o->bytes[t], false);
 }
 
 /* The results of views to where those of dense tensors are; true: nothing was written between. */
-static bool gather(op_case *o, uint32_t n) {
+static bool views_gather(op_case *o, uint32_t n) {
     bool kept = true;
     for (uint32_t t = 0; t < n; t++) {
         if (o->t[t].alias_of < 0)
             continue;
         uint8_t *root = o->result[o->t[t].alias_of];
-        move(o->result[t], root, o->bytes[t], true);
+        views_move(o->result[t], root, o->bytes[t], true);
         if (o->t[t].role != MN_ROLE_OUTPUT || o->unbound[t])
             continue;
         for (uint64_t i = 0; i < o->bytes[t]; i += 4)
@@ -90,7 +90,7 @@ static void views(check *c, stage *s, op_case *o, uint32_t op) {
         return;
     }
     CHECK_OK(c, st, &err, "%s with operands that are views", name);
-    CHECK(c, gather(o, n), "%s: something was written between the elements of a view", name);
+    CHECK(c, views_gather(o, n), "%s: something was written between the elements of a view", name);
     const double e = case_differ(plain, o, &where);
     CHECK(c, e <= 1e-5, "%s with operands that are views: '%s' differs from the dense one's by %g",
           name, where, e);

@@ -23,7 +23,7 @@ static void *garbage(uint64_t n) {
 
 /* Elements of `size` bytes, `stride` apart, as elements with MORE bytes of garbage between them.
  * The caller frees. */
-static void *spread(const void *from, uint64_t n, uint64_t size, uint64_t stride) {
+static void *wide_spread(const void *from, uint64_t n, uint64_t size, uint64_t stride) {
     const uint64_t wide = size + MORE;
     char *to = garbage(n * wide);
     for (uint64_t i = 0; to && i < n; i++)
@@ -85,7 +85,7 @@ typedef struct {
     mn_compile c;
     uint8_t more[MORE];
 } wide_compile;
-static wide_compile widen(const mn_compile *c) {
+static wide_compile wide_widen(const mn_compile *c) {
     wide_compile w;
     memset(&w, GARBAGE, sizeof w);
     w.c = *c;
@@ -94,7 +94,7 @@ static wide_compile widen(const mn_compile *c) {
 }
 
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
-    wide_compile ask = widen(c);
+    wide_compile ask = wide_widen(c);
     wide_out w;
     out_begin(&w, sizeof *out);
     mn_status st = real->estimate(d, &ask.c, &w.u.estimate, err);
@@ -105,7 +105,7 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
 
 static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
                            mn_error *err) {
-    wide_compile ask = widen(c);
+    wide_compile ask = wide_widen(c);
     wide_out w;
     out_begin(&w, sizeof *out);
     mn_status st = real->kv_layout(d, &ask.c, group, &w.u.kv, err);
@@ -115,12 +115,12 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
 }
 
 static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
-    wide_compile ask = widen(c);
+    wide_compile ask = wide_widen(c);
     return real->weights_open(d, &ask.c, out, err);
 }
 
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
-    wide_compile ask = widen(c);
+    wide_compile ask = wide_widen(c);
     compiled = 1;
     return real->compile(d, &ask.c, out, err);
 }
@@ -153,7 +153,7 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
     wide.s.size = sizeof wide;
     wide.s.plane_stride = sizeof(mn_plane) + MORE;
     const uint64_t n = (uint64_t)src->n_parts * src->n_planes;
-    void *planes = spread(src->planes, n, sizeof(mn_plane), src->plane_stride);
+    void *planes = wide_spread(src->planes, n, sizeof(mn_plane), src->plane_stride);
     if (!planes)
         return MN_OUT_OF_MEMORY;
     wide.s.planes = planes;
@@ -164,7 +164,7 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
 
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
                               uint32_t stride, mn_error *err) {
-    void *wide = spread(b, n, sizeof *b, stride);
+    void *wide = wide_spread(b, n, sizeof *b, stride);
     mn_status st = MN_OUT_OF_MEMORY;
     if (wide)
         st = real->context_bind(c, set, wide, n, sizeof *b + MORE, err);
@@ -181,7 +181,7 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, cons
     memset(&layout, GARBAGE, sizeof layout);
     layout.l = *l;
     layout.l.size = sizeof layout;
-    void *wide = spread(p, n, sizeof *p, stride);
+    void *wide = wide_spread(p, n, sizeof *p, stride);
     mn_status st = MN_OUT_OF_MEMORY;
     if (wide)
         st = real->kv_copy(q, kv, &layout.l, wide, n, sizeof *p + MORE, ev, err);
@@ -219,9 +219,9 @@ int wide_compiled(void) {
 int wide_do(wide_graph *w, op_case *c) {
     mn_graph *g = &c->g;
     w->was = *g;
-    w->arrays[0] = spread(g->nodes, g->n_nodes, sizeof(mn_node), g->node_stride);
-    w->arrays[1] = spread(g->tensors, g->n_tensors, sizeof(mn_tensor), g->tensor_stride);
-    w->arrays[2] = spread(g->symbols, g->n_symbols, sizeof(mn_symbol), g->symbol_stride);
+    w->arrays[0] = wide_spread(g->nodes, g->n_nodes, sizeof(mn_node), g->node_stride);
+    w->arrays[1] = wide_spread(g->tensors, g->n_tensors, sizeof(mn_tensor), g->tensor_stride);
+    w->arrays[2] = wide_spread(g->symbols, g->n_symbols, sizeof(mn_symbol), g->symbol_stride);
     g->nodes = w->arrays[0];
     g->tensors = w->arrays[1];
     g->symbols = w->arrays[2];

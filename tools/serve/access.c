@@ -27,7 +27,7 @@ static int add_key(access_rules *rules, const char *key, const char *name) {
 }
 
 /* The keys of a file, into rules without any. 0, or the exit code with the error printed. */
-static int read_file(access_rules *rules, const char *path) {
+static int access_read_file(access_rules *rules, const char *path) {
     static const char blank[] = " \t";
     char *text = NULL;
     char *rest = NULL;
@@ -72,7 +72,7 @@ static void free_keys(access_rules *rules) {
 
 int access_read_keys(access_rules *rules, const char *path) {
     access_rules now = {0};
-    int code = read_file(&now, path);
+    int code = access_read_file(&now, path);
     const size_t n_before = rules->n_keys;
     for (size_t i = 0; code == 0 && i < now.n_keys; i++) {
         const size_t at = find_key(rules, now.keys[i]);

@@ -18,7 +18,7 @@ static void put_time(mn_text *out) {
 }
 
 /* The name of the key, else its number from 1; NULL: it came without one. */
-static const char *key_of(const serve *s, const http_request *r, char *store, size_t n) {
+static const char *access_log_key_of(const serve *s, const http_request *r, char *store, size_t n) {
     if (r->key < 0)
         return NULL;
     if (s->access.names[r->key][0])
@@ -34,7 +34,7 @@ static void put_z(mn_text *out, int as_json, const char *name, const char *value
     json_stringz(out, value);
 }
 
-static void put_number(mn_text *out, int as_json, const char *name, double value) {
+static void access_log_put_number(mn_text *out, int as_json, const char *name, double value) {
     mn_text_printf(out, as_json ? ",\"%s\":%.6g" : " %s=%.6g", name, value);
 }
 
@@ -49,18 +49,18 @@ void access_log_write(const serve *s, const http_request *r) {
     put_time(&out);
     mn_text_puts(&out, as_json ? "\"" : "");
     put_z(&out, as_json, "id", r->id);
-    put_z(&out, as_json, "key", key_of(s, r, key, sizeof key));
+    put_z(&out, as_json, "key", access_log_key_of(s, r, key, sizeof key));
     put_z(&out, as_json, "method", r->method);
     put_z(&out, as_json, "path", r->path);
     put_z(&out, as_json, "model", *r->model || !r->n_prompt ? r->model : s->name);
-    put_number(&out, as_json, "status", r->status ? r->status : CLIENT_LEFT);
+    access_log_put_number(&out, as_json, "status", r->status ? r->status : CLIENT_LEFT);
     if (r->n_prompt) {
-        put_number(&out, as_json, "prompt_tokens", (double)r->n_prompt);
-        put_number(&out, as_json, "completion_tokens", (double)r->n_new);
+        access_log_put_number(&out, as_json, "prompt_tokens", (double)r->n_prompt);
+        access_log_put_number(&out, as_json, "completion_tokens", (double)r->n_new);
     }
     if (r->first_at > 0)
-        put_number(&out, as_json, "first_s", r->first_at - r->since);
-    put_number(&out, as_json, "total_s", r->since > 0 ? now - r->since : 0);
+        access_log_put_number(&out, as_json, "first_s", r->first_at - r->since);
+    access_log_put_number(&out, as_json, "total_s", r->since > 0 ? now - r->since : 0);
     mn_text_puts(&out, as_json ? "}\n" : "\n");
     if (!out.failed && write(STDERR_FILENO, out.ptr, out.len) < 0)
         s = NULL; /* it is not read again */

@@ -14,7 +14,7 @@ enum { MAX_UNSENT = 8 << 20 };
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* An id that no other answer of this or another server has: the clients see it. */
-static void set_id(answer *a) {
+static void answer_set_id(answer *a) {
     const uint64_t low = sampling_seed();
     const uint64_t high = sampling_seed();
     snprintf(a->id, sizeof a->id, "%s%016llx%08llx", a->form->id_prefix,
@@ -45,7 +45,7 @@ static answer *create(serve *s, http_request *r, const answer_form *form) {
     if (a->next)
         a->next->prev = a;
     s->answers = a;
-    set_id(a);
+    answer_set_id(a);
     set_head(a);
     return a;
 }
@@ -92,8 +92,8 @@ void answer_defaults(answer *a) {
 
 /* The limit of tokens of a generation after n_prompt tokens of prompt, at most what the context has
  * room for: agents always ask for more. -1: the error is set. */
-static int64_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, const char *param,
-                        json_error *e) {
+static int64_t answer_limit_of(const answer *a, uint32_t n_prompt, uint32_t limit,
+                               const char *param, json_error *e) {
     const uint32_t n_ctx = a->s->n_ctx;
     const int64_t asked = a->ask.max_tokens >= 0 || !limit ? a->ask.max_tokens : limit;
     const int64_t room = (int64_t)n_ctx - n_prompt;
@@ -106,7 +106,7 @@ static int64_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, cons
 
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                   uint32_t limit, const char *param, json_error *e) {
-    const int64_t max_new = limit_of(a, n, limit, param, e);
+    const int64_t max_new = answer_limit_of(a, n, limit, param, e);
     if (max_new < 0)
         return 0;
     for (uint32_t k = 0; k < (uint32_t)a->ask.n; k++) {
@@ -171,7 +171,7 @@ void answer_computed(answer *a, generation *g, const wire_event *e) {
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* Sends a piece of a stream; out of memory ends the connection, since a gap could not be seen. */
-static void put(answer *a, const mn_text *b) {
+static void answer_put(answer *a, const mn_text *b) {
     if (b->failed) {
         http_drop(a->http);
         return;
@@ -237,7 +237,7 @@ static void put_stop_reason(const answer *a, const generation *g, mn_text *b) {
     }
 }
 
-static void put_ids(mn_text *b, const char *name, const int32_t *ids, uint32_t n) {
+static void answer_put_ids(mn_text *b, const char *name, const int32_t *ids, uint32_t n) {
     mn_text_printf(b, ",\"%s\":[", name);
     for (uint32_t i = 0; i < n; i++)
         mn_text_printf(b, "%s%d", i ? "," : "", ids[i]);
@@ -249,17 +249,17 @@ static void put_new_ids(const answer *a, generation *g, mn_text *b) {
     if (!a->ask.token_ids)
         return;
     if (!g->n_given) {
-        put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
+        answer_put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
         g->n_given = g->n_prompt;
     }
-    put_ids(b, "token_ids", g->ids + g->n_given, g->n_ids - g->n_given);
+    answer_put_ids(b, "token_ids", g->ids + g->n_given, g->n_ids - g->n_given);
     g->n_given = g->n_ids;
 }
 
 /* Chat has the prompt's ids beside the choices, too, as with vLLM. */
 static void put_prompt_ids(const answer *a, const generation *g, mn_text *b) {
     if (a->ask.token_ids && a->form->begins)
-        put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
+        answer_put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
 }
 
 /* One chunk with what g has. finish: NULL or the reason. */
@@ -283,7 +283,7 @@ static void put_chunk(answer *a, generation *g, const char *finish) {
             mn_text_puts(&b, "\"usage\":null");
     }
     mn_text_puts(&b, "}\n\n");
-    put(a, &b);
+    answer_put(a, &b);
     mn_text_free(&b);
 }
 
@@ -299,7 +299,7 @@ void answer_progress(answer *a, generation *g, const wire_event *e) {
     if (a->ask.include_usage)
         mn_text_puts(&b, ",\"usage\":null");
     mn_text_puts(&b, "}\n\n");
-    put(a, &b);
+    answer_put(a, &b);
     mn_text_free(&b);
 }
 
@@ -313,7 +313,7 @@ static void end_stream(answer *a) {
         mn_text_puts(&b, "}\n\n");
     }
     mn_text_puts(&b, "data: [DONE]\n\n");
-    put(a, &b);
+    answer_put(a, &b);
     mn_text_free(&b);
     http_end(a->http);
 }
@@ -362,8 +362,8 @@ static void send_whole(answer *a) {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 /* param: the field of the request that is at fault, or NULL. */
-static void fail(answer *a, unsigned status, const char *type, const char *param,
-                 const char *message) {
+static void serve_answer_fail(answer *a, unsigned status, const char *type, const char *param,
+                              const char *message) {
     if (a->failed)
         return;
     a->failed = 1;
@@ -382,13 +382,13 @@ static void fail(answer *a, unsigned status, const char *type, const char *param
     mn_text_puts(&b, "},\"request_id\":");
     json_stringz(&b, a->http->id);
     mn_text_puts(&b, "}\n\n");
-    put(a, &b);
+    answer_put(a, &b);
     mn_text_free(&b);
     end_stream(a);
 }
 
 void answer_fail(answer *a, unsigned status, const char *type, const char *message) {
-    fail(a, status, type, NULL, message);
+    serve_answer_fail(a, status, type, NULL, message);
 }
 
 void answer_no_memory(answer *a) {
@@ -425,7 +425,7 @@ void answer_refused(answer *a, generation *g, const wire_refused *m) {
     if (is_memory)
         http_header(a->http, "Retry-After", "2");
     if (usage || m->status == MN_UNSUPPORTED)
-        fail(a, 400, "invalid_request_error", param, plain);
+        serve_answer_fail(a, 400, "invalid_request_error", param, plain);
     else
         answer_fail(a, is_memory ? 503 : 500, "server_error", message);
 }

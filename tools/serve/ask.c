@@ -33,7 +33,7 @@ static int read_seed(const cJSON *body, ask *out, json_error *e) {
 }
 
 /* One stop string; an empty one is ignored. */
-static int add_stop(const cJSON *v, ask *out, json_error *e) {
+static int ask_add_stop(const cJSON *v, ask *out, json_error *e) {
     if (!cJSON_IsString(v))
         return json_fail(e, "stop", "stop: expected a string or a list of strings");
     const size_t n = strlen(v->valuestring);
@@ -55,9 +55,9 @@ static int read_stop(const cJSON *body, ask *out, json_error *e) {
         return 1;
     out->stop_given = 1;
     if (!cJSON_IsArray(stop))
-        return add_stop(stop, out, e);
+        return ask_add_stop(stop, out, e);
     cJSON_ArrayForEach(item, stop) {
-        if (!add_stop(item, out, e))
+        if (!ask_add_stop(item, out, e))
             return 0;
     }
     return 1;
@@ -90,7 +90,7 @@ static int read_breakers(const cJSON *body, ask *out, json_error *e) {
 }
 
 /* One name behind those of out->order; the library knows which there are. */
-static int add_sampler(const cJSON *v, ask *out, json_error *e) {
+static int ask_add_sampler(const cJSON *v, ask *out, json_error *e) {
     const size_t n = strlen(out->order);
     const size_t room = sizeof out->order - n;
     if (!cJSON_IsString(v) || strlen(v->valuestring) + 2 > room)
@@ -100,15 +100,15 @@ static int add_sampler(const cJSON *v, ask *out, json_error *e) {
 }
 
 /* "samplers": a list of names, or one string with ';' between them. */
-static int read_order(const cJSON *body, ask *out, json_error *e) {
+static int ask_read_order(const cJSON *body, ask *out, json_error *e) {
     const cJSON *list = json_field(body, "samplers");
     const cJSON *item = NULL;
     if (!list)
         return 1;
     if (!cJSON_IsArray(list))
-        return add_sampler(list, out, e);
+        return ask_add_sampler(list, out, e);
     cJSON_ArrayForEach(item, list) {
-        if (!add_sampler(item, out, e))
+        if (!ask_add_sampler(item, out, e))
             return 0;
     }
     return 1;
@@ -159,7 +159,7 @@ static double bias_of(const cJSON *item) {
 }
 
 /* One id with what is added to its logit. */
-static int add_bias(const cJSON *item, int64_t n_vocab, ask *out, json_error *e) {
+static int ask_add_bias(const cJSON *item, int64_t n_vocab, ask *out, json_error *e) {
     const int64_t id = bias_id(item);
     const double v = bias_of(item);
     char found[80];
@@ -189,7 +189,7 @@ static int read_bias(const cJSON *body, int64_t n_vocab, ask *out, json_error *e
     if (all && !cJSON_IsObject(all) && !cJSON_IsArray(all))
         return json_fail(e, "logit_bias", "logit_bias: expected an object of token ids");
     cJSON_ArrayForEach(item, all) {
-        if (!add_bias(item, n_vocab, out, e))
+        if (!ask_add_bias(item, n_vocab, out, e))
             return 0;
     }
     return 1;
@@ -252,7 +252,7 @@ int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_err
            fields_read(body, is_chat ? FIELDS_CHAT : FIELDS_TEXT, out, e) &&
            read_n_predict(body, out) && read_seed(body, out, e) &&
            read_stream_options(body, out, e) && read_stop(body, out, e) &&
-           read_breakers(body, out, e) && read_order(body, out, e) &&
+           read_breakers(body, out, e) && ask_read_order(body, out, e) &&
            read_stop_ids(body, n_vocab, out, e) && read_bias(body, n_vocab, out, e) &&
            read_logprobs(body, is_chat, out, e) && form_read(body, &out->form, e) &&
            check_max_tokens(out, is_chat, e);

@@ -11,7 +11,7 @@
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* This server reads text only. 0: the error is set. */
-static int check_parts(const cJSON *parts, json_error *e) {
+static int chat_answer_check_parts(const cJSON *parts, json_error *e) {
     const cJSON *part = NULL;
     cJSON_ArrayForEach(part, parts) {
         const char *type = "";
@@ -47,7 +47,7 @@ static int check_message(const cJSON *m, size_t i, json_error *e) {
         return json_fail(e, "messages", "messages[%zu]: found no role", i);
     const cJSON *content = json_field(m, "content");
     if (cJSON_IsArray(content))
-        return check_parts(content, e) && check_calls(m, e);
+        return chat_answer_check_parts(content, e) && check_calls(m, e);
     if (content && !cJSON_IsString(content))
         return json_fail(e, "messages",
                          "messages[%zu]: content: expected a string or a list of parts", i);
@@ -88,7 +88,7 @@ static char *messages_json(const serve *s, const cJSON *body, json_error *e) {
     return text;
 }
 
-static mn_str str_of(const char *z) {
+static mn_str chat_answer_str_of(const char *z) {
     return (mn_str){z ? z : "", z ? strlen(z) : 0};
 }
 
@@ -114,9 +114,9 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
     char *tools = has_tools && vars ? cJSON_PrintUnformatted(json_field(body, "tools")) : NULL;
     const mn_chat_params params = {.size = sizeof params,
                                    .flags = flags,
-                                   .history = str_of(messages),
-                                   .tools = str_of(tools),
-                                   .vars = str_of(vars)};
+                                   .history = chat_answer_str_of(messages),
+                                   .tools = chat_answer_str_of(tools),
+                                   .vars = chat_answer_str_of(vars)};
     int ok = messages && vars && (tools || !has_tools || json_no_memory(e));
     if (ok) {
         const mn_status st = mn_model_chat_with(s->a.model, &params, ids, n, &err);
@@ -154,7 +154,7 @@ static void close_call(generation *g) {
 }
 
 /* A call begins: an object that holds the name; its arguments follow. */
-static void begin_call(answer *a, generation *g, const mn_stream_event *e) {
+static void chat_answer_begin_call(answer *a, generation *g, const mn_stream_event *e) {
     mn_text *b = &g->calls;
     close_call(g);
     mn_text_puts(b, b->len ? "," : "");
@@ -170,7 +170,7 @@ static void begin_call(answer *a, generation *g, const mn_stream_event *e) {
 }
 
 /* A piece of arguments: in a stream an object of its own, unless its call has just begun. */
-static void add_arguments(answer *a, generation *g, const mn_stream_event *e) {
+static void chat_answer_add_arguments(answer *a, generation *g, const mn_stream_event *e) {
     mn_text *b = &g->calls;
     if (!g->call_open && a->ask.stream) {
         mn_text_puts(b, b->len ? "," : "");
@@ -188,10 +188,10 @@ static void chat_text(answer *a, generation *g, const mn_stream_event *e) {
             mn_text_json_inner(&g->thinking, e->text.ptr, e->text.len);
         break;
     case MN_EVENT_CALL:
-        begin_call(a, g, e);
+        chat_answer_begin_call(a, g, e);
         break;
     case MN_EVENT_ARGUMENTS:
-        add_arguments(a, g, e);
+        chat_answer_add_arguments(a, g, e);
         break;
     default:
         mn_text_json_inner(&g->content, e->text.ptr, e->text.len);
@@ -284,7 +284,7 @@ static int give_tools(answer *a, json_error *e) {
     char *tools = cJSON_PrintUnformatted(json_field(a->body, "tools"));
     mn_status st = tools ? MN_OK : MN_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < a->n && st == MN_OK; i++)
-        st = mn_stream_tools(a->g[i].stream, str_of(tools), &err);
+        st = mn_stream_tools(a->g[i].stream, chat_answer_str_of(tools), &err);
     cJSON_free(tools);
     return !st || serve_library_error(&err, st, "tools", e);
 }

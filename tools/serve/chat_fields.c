@@ -8,7 +8,7 @@
 /* ---- variables ------------------------------------------------------------------------------- */
 
 /* Adds a variable that all does not have; v is copied. 0: out of memory. */
-static int add(cJSON *all, const char *name, const cJSON *v) {
+static int chat_fields_add(cJSON *all, const char *name, const cJSON *v) {
     if (cJSON_HasObjectItem(all, name))
         return 1;
     cJSON *copy = cJSON_Duplicate(v, 1);
@@ -21,7 +21,8 @@ static int add(cJSON *all, const char *name, const cJSON *v) {
 /* Templates name the switch of thinking in two ways. */
 static int add_thinking(cJSON *all, int thinks) {
     cJSON *v = cJSON_CreateBool(thinks);
-    const int ok = v && add(all, "enable_thinking", v) && add(all, "thinking", v);
+    const int ok =
+        v && chat_fields_add(all, "enable_thinking", v) && chat_fields_add(all, "thinking", v);
     cJSON_Delete(v);
     return ok;
 }
@@ -29,7 +30,8 @@ static int add_thinking(cJSON *all, int thinks) {
 /* An effort, which is "none" or switches thinking on. */
 static int add_effort(cJSON *all, const cJSON *effort) {
     const char *word = cJSON_GetStringValue(effort);
-    return add(all, "reasoning_effort", effort) && add_thinking(all, !word || strcmp(word, "none"));
+    return chat_fields_add(all, "reasoning_effort", effort) &&
+           add_thinking(all, !word || strcmp(word, "none"));
 }
 
 /* SGLang's "reasoning": {"effort": ..., "enabled": ...}. 0: the error is set, or out of memory. */
@@ -66,8 +68,8 @@ static int add_fields(cJSON *all, const cJSON *body, json_error *e) {
     if (!json_read_string(body, "verbosity", &verbosity, e))
         return 0;
     return (!effort || add_effort(all, effort)) && add_reasoning(all, body, e) &&
-           (!documents || add(all, "documents", documents)) &&
-           (!verbosity || add(all, "verbosity", json_field(body, "verbosity")));
+           (!documents || chat_fields_add(all, "documents", documents)) &&
+           (!verbosity || chat_fields_add(all, "verbosity", json_field(body, "verbosity")));
 }
 
 char *chat_variables(const cJSON *body, json_error *e) {

@@ -35,7 +35,7 @@ static int32_t *ids_of(const serve *s, const cJSON *list, uint32_t *n, json_erro
 }
 
 /* The text of a prompt, for echo; NULL: out of memory. */
-static char *text_of_ids(const serve *s, const int32_t *ids, uint32_t n) {
+static char *completion_text_of_ids(const serve *s, const int32_t *ids, uint32_t n) {
     mn_stream *stream = NULL;
     const mn_stream_event *events = NULL;
     uint32_t n_events = 0;
@@ -79,7 +79,8 @@ static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e)
         MN_STREAM_CONTINUE | MN_STREAM_PLAIN | (a->ask.skip_special ? 0 : MN_STREAM_SPECIAL);
     ok = ok && answer_prompt(a, i, ids, n, flags, DEFAULT_TOKENS, "prompt", e);
     if (ok && a->echo) {
-        a->echo[i] = cJSON_IsString(prompt) ? strdup(prompt->valuestring) : text_of_ids(s, ids, n);
+        a->echo[i] = cJSON_IsString(prompt) ? strdup(prompt->valuestring)
+                                            : completion_text_of_ids(s, ids, n);
         ok = a->echo[i] || json_no_memory(e);
     }
     if (cJSON_IsString(prompt))

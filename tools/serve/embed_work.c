@@ -33,8 +33,8 @@ int embed_work_is_wanted(const app *a, uint32_t asked) {
 }
 
 /* *values: [n_texts, n_dim], malloc'ed, freed by the caller; NULL: no memory. */
-static mn_status embed(embed_work *w, const wire_embed *m, float **values, uint32_t n_dim,
-                       mn_error *err) {
+static mn_status embed_work_embed(embed_work *w, const wire_embed *m, float **values,
+                                  uint32_t n_dim, mn_error *err) {
     mn_embed_params params = {.size = sizeof params, .n_dim = m->n_dim};
     const uint64_t n = (uint64_t)m->n_texts * n_dim;
     mn_embed_text *texts = calloc(m->n_texts ? m->n_texts : 1, sizeof *texts);
@@ -58,11 +58,11 @@ static void free_job(job *j) {
 }
 
 /* Computes a job, passes the answer on and frees the job. */
-static void run(embed_work *w, job *j) {
+static void embed_work_run(embed_work *w, job *j) {
     mn_error err = MN_ERROR;
     float *values = NULL;
     const uint32_t n_dim = j->request.n_dim ? j->request.n_dim : w->n_embd;
-    const mn_status st = embed(w, &j->request, &values, n_dim, &err);
+    const mn_status st = embed_work_embed(w, &j->request, &values, n_dim, &err);
     const wire_vector v = {
         .id = j->request.id, .n_texts = j->request.n_texts, .n_dim = n_dim, .values = values};
     w->done(w->arg, &v, st, err.msg[0] ? err.msg : "out of memory");
@@ -71,7 +71,7 @@ static void run(embed_work *w, job *j) {
 }
 
 /* The thread: one job after the other, for ever. */
-static void *run_all(void *arg) {
+static void *embed_work_run_all(void *arg) {
     embed_work *w = arg;
     for (;;) {
         pthread_mutex_lock(&w->lock);
@@ -82,7 +82,7 @@ static void *run_all(void *arg) {
         if (!w->first)
             w->last = &w->first;
         pthread_mutex_unlock(&w->lock);
-        run(w, j);
+        embed_work_run(w, j);
     }
     return NULL;
 }
@@ -113,7 +113,7 @@ mn_status embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    if (pthread_create(&thread, NULL, run_all, w) != 0) {
+    if (pthread_create(&thread, NULL, embed_work_run_all, w) != 0) {
         snprintf(a->err.msg, sizeof a->err.msg, "engine: cannot start a thread for embeddings");
         mn_session_free(w->session);
         pthread_cond_destroy(&w->wake);
@@ -126,7 +126,7 @@ mn_status embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **
     return MN_OK;
 }
 
-static void *copy(const void *from, size_t n) {
+static void *embed_work_copy(const void *from, size_t n) {
     void *to = malloc(n ? n : 1);
     if (to && n)
         memcpy(to, from, n);
@@ -138,8 +138,8 @@ int embed_work_submit(embed_work *w, const wire_embed *m) {
     if (!j)
         return 0;
     j->request = *m;
-    j->lengths = copy(m->lengths, m->n_texts * sizeof *m->lengths);
-    j->ids = copy(m->ids, m->n_ids * sizeof *m->ids);
+    j->lengths = embed_work_copy(m->lengths, m->n_texts * sizeof *m->lengths);
+    j->ids = embed_work_copy(m->ids, m->n_ids * sizeof *m->ids);
     j->request.lengths = j->lengths;
     j->request.ids = j->ids;
     if (!j->lengths || !j->ids) {

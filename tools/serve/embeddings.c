@@ -41,7 +41,7 @@ static void release(reading *x) {
 }
 
 /* The request that an engine speaks of; NULL: it has none, or it is answered. */
-static embedding *find(const serve *s, const engine_link *l, uint64_t id) {
+static embedding *embeddings_find(const serve *s, const engine_link *l, uint64_t id) {
     embedding *m = s->embeddings;
     while (m && m->id != id)
         m = m->next;
@@ -49,7 +49,7 @@ static embedding *find(const serve *s, const engine_link *l, uint64_t id) {
 }
 
 /* To an engine that is ready, in turn; m->link stays NULL if none is. */
-static void send(serve *s, embedding *m) {
+static void embeddings_send(serve *s, embedding *m) {
     for (unsigned i = 0; i < s->n_links; i++) {
         engine_link *l = &s->links[(m->id + i) % s->n_links];
         if (l->state != LINK_READY)
@@ -73,7 +73,7 @@ static void send(serve *s, embedding *m) {
 void embeddings_resume(serve *s) {
     for (embedding *m = s->embeddings; m; m = m->next)
         if (!m->link && !m->answered)
-            send(s, m);
+            embeddings_send(s, m);
 }
 
 void embeddings_down(serve *s, const engine_link *l, int crashed) {
@@ -93,7 +93,7 @@ void embeddings_down(serve *s, const engine_link *l, int crashed) {
 /* ---- the request ----------------------------------------------------------------------------- */
 
 /* Space for n more ids. */
-static int reserve(embedding *m, uint32_t n) {
+static int embeddings_reserve(embedding *m, uint32_t n) {
     if (n <= m->cap - m->n_ids)
         return 1;
     const uint32_t cap = 2 * (m->n_ids + n) + 64;
@@ -116,7 +116,7 @@ static int add_text_ids(const serve *s, embedding *m, const char *text, uint32_t
     const mn_status st = mn_model_tokenize(s->a.model, str, MN_TEXT_ADD_SPECIAL, &ids, n, &err);
     if (st)
         return serve_library_error(&err, st, "input", e);
-    const int ok = reserve(m, *n);
+    const int ok = embeddings_reserve(m, *n);
     if (ok)
         memcpy(m->ids + m->n_ids, ids, *n * sizeof *ids);
     mn_ids_free(ids);
@@ -133,7 +133,7 @@ static int add_given_ids(const serve *s, embedding *m, const cJSON *list, uint32
         const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(x >= 0 && x < n_vocab) || x != floor(x))
             return json_fail(e, "input", "input: expected token ids below %.0f", n_vocab);
-        if (!reserve(m, *n + 1))
+        if (!embeddings_reserve(m, *n + 1))
             return json_no_memory(e);
         m->ids[m->n_ids + *n] = (int32_t)x;
         ++*n;
@@ -217,7 +217,7 @@ static void start(reading *x) {
     m->id = s->next_id++;
     m->next = s->embeddings;
     s->embeddings = m;
-    send(s, m);
+    embeddings_send(s, m);
 }
 
 void route_embeddings(serve *s, http_request *r) {
@@ -272,7 +272,7 @@ static void put_vector(mn_text *out, const float *v, uint32_t n, int base64) {
 }
 
 int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
-    embedding *m = find(s, l, v->id);
+    embedding *m = embeddings_find(s, l, v->id);
     mn_text out = {0};
     if (!m)
         return 0;
@@ -299,7 +299,7 @@ int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
 }
 
 int embeddings_refused(serve *s, const engine_link *l, const wire_refused *m) {
-    embedding *found = find(s, l, m->id);
+    embedding *found = embeddings_find(s, l, m->id);
     char message[512];
     if (!found)
         return 0;

@@ -38,7 +38,7 @@ typedef struct {
 } engine;
 
 /* The front is gone: so is the reason to be, also of other ranks. */
-static void end(engine *e) {
+static void engine_end(engine *e) {
     mn_model_leave(e->a.model);
     _exit(0);
 }
@@ -56,7 +56,7 @@ static void flush(engine *e) {
     while (at < e->out.len) {
         const ssize_t n = write(e->fd, e->out.ptr + at, e->out.len - at);
         if (n < 0 && errno != EINTR)
-            end(e);
+            engine_end(e);
         at += n > 0 ? (size_t)n : 0;
     }
     if (e->out.failed)
@@ -148,7 +148,7 @@ static void on_embed(engine *e, const wire_embed *m) {
 }
 
 /* 0: the message is not one that the front sends. */
-static int on_message(engine *e, const wire_message *m) {
+static int engine_on_message(engine *e, const wire_message *m) {
     wire_submit submit;
     wire_embed embed;
     uint64_t id = 0;
@@ -175,7 +175,7 @@ static int on_message(engine *e, const wire_message *m) {
 }
 
 /* The thread that reads; the end of the socket is the end of the process. */
-static void *read_messages(void *arg) {
+static void *engine_read_messages(void *arg) {
     engine *e = arg;
     wire_message m;
     struct pollfd poll_fd = {.fd = e->fd, .events = POLLIN};
@@ -184,10 +184,10 @@ static void *read_messages(void *arg) {
         if (ready > 0 && wire_fill(&e->in, e->fd) < 0) {
             if (errno == ENOMEM)
                 no_more_memory();
-            end(e);
+            engine_end(e);
         }
         int found = wire_next(&e->in, &m);
-        while (found > 0 && on_message(e, &m))
+        while (found > 0 && engine_on_message(e, &m))
             found = wire_next(&e->in, &m);
         if (found)
             _exit(complain(EXIT_FAILED, "engine: found a message that the front does not send"));
@@ -199,7 +199,7 @@ static void *read_messages(void *arg) {
 /* ---- the thread that computes ---------------------------------------------------------------- */
 
 /* Queues an event; compute sends all of one step together. */
-static void on_event(void *arg, const wire_event *event) {
+static void engine_on_event(void *arg, const wire_event *event) {
     engine *e = arg;
     pthread_mutex_lock(&e->out_lock);
     wire_put_event(&e->out, event);
@@ -207,11 +207,11 @@ static void on_event(void *arg, const wire_event *event) {
 }
 
 /* Until the process ends. An error of the session is tried again: the requests remain in it. */
-static int compute(engine *e) {
+static int engine_compute(engine *e) {
     int n_failed = 0;
     while (n_failed < 3) {
         mn_error err = MN_ERROR;
-        const mn_status st = work_next(e->work, NEXT_MS, on_event, e, &err);
+        const mn_status st = work_next(e->work, NEXT_MS, engine_on_event, e, &err);
         pthread_mutex_lock(&e->out_lock);
         flush(e);
         pthread_mutex_unlock(&e->out_lock);
@@ -224,7 +224,7 @@ static int compute(engine *e) {
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-static char *text_of(mn_str s) {
+static char *engine_text_of(mn_str s) {
     return s.len ? strndup(s.ptr, s.len) : NULL;
 }
 
@@ -240,7 +240,7 @@ static int is_excluded(const char *list, const char *device) {
     return 0;
 }
 
-static void add_name(mn_text *list, const char *name, size_t n) {
+static void engine_add_name(mn_text *list, const char *name, size_t n) {
     if (list->len)
         mn_text_put(list, ",", 1);
     mn_text_put(list, name, n);
@@ -262,7 +262,7 @@ static char *other_devices(const app *a, const char *device, const char *exclude
     if (!strcmp(device, "auto")) {
         for (uint32_t i = 0; mn_runtime_device(a->rt, i, &item) == MN_OK; i++)
             if (item.usable && !is_excluded(excluded, item.name))
-                add_name(&list, item.name, strlen(item.name));
+                engine_add_name(&list, item.name, strlen(item.name));
         return take_names(&list);
     }
     for (const char *at = device; *at; at += strspn(at, ",")) {
@@ -270,9 +270,9 @@ static char *other_devices(const app *a, const char *device, const char *exclude
         const int is_cpu = n == 3 && !memcmp(at, "cpu", 3);
         const char *name = is_cpu ? "cpu_simd" : at;
         if (!is_excluded(excluded, name) && !is_excluded(excluded, at))
-            add_name(&list, at, n);
+            engine_add_name(&list, at, n);
         else if (is_cpu)
-            add_name(&list, "reference", 9);
+            engine_add_name(&list, "reference", 9);
         at += n;
     }
     return take_names(&list);
@@ -280,10 +280,10 @@ static char *other_devices(const app *a, const char *device, const char *exclude
 
 /* The flags of the command line, as the front sent them. */
 static void set_flags(engine *e, const wire_open *m) {
-    e->model = text_of(m->model);
-    e->device = text_of(m->device);
-    e->draft = text_of(m->draft);
-    e->draft_device = text_of(m->draft_device);
+    e->model = engine_text_of(m->model);
+    e->device = engine_text_of(m->device);
+    e->draft = engine_text_of(m->draft);
+    e->draft_device = engine_text_of(m->draft_device);
     e->flags = (app_flags){
         .model = e->model,
         .device = e->device,
@@ -321,7 +321,7 @@ static void exclude_from_draft(engine *e, const char *device, const char *exclud
 
 /* Replaces the devices if plugins are excluded. 0, or the exit code with the error printed. */
 static int exclude(engine *e, const wire_open *m) {
-    char *excluded = text_of(m->excluded);
+    char *excluded = engine_text_of(m->excluded);
     if (!excluded)
         return 0;
     const char *device = mn_runtime_setting(e->a.rt, "device");
@@ -370,7 +370,7 @@ static int open_embedding(engine *e, mn_session_params *params, int may_shrink) 
 }
 
 /* The front has tried the template. */
-static int use_template(engine *e, const wire_open *m) {
+static int engine_use_template(engine *e, const wire_open *m) {
     app *a = &e->a;
     char *text = strndup(m->chat_template.ptr ? m->chat_template.ptr : "", m->chat_template.len);
     const uint32_t flags = m->flags & WIRE_TEMPLATE_NAMED ? MN_CHAT_NAMED : 0;
@@ -392,7 +392,7 @@ static int open_sessions(engine *e, const wire_open *m) {
     if (code == 0)
         code = exclude(e, m);
     if (code == 0)
-        code = use_template(e, m);
+        code = engine_use_template(e, m);
     if (code == 0 && !params.n_seq)
         params.n_seq = may_be_gpu(&e->a) ? GPU_SEQUENCES : CPU_SEQUENCES;
     const int generates = code == 0 && !embed_work_is_encoder(&e->a);
@@ -488,10 +488,10 @@ int engine_main(int fd, int blame) {
     if (code)
         return code;
     send_ready(&e);
-    if (pthread_create(&reader, NULL, read_messages, &e) != 0)
+    if (pthread_create(&reader, NULL, engine_read_messages, &e) != 0)
         return complain(EXIT_NO_MEMORY, THREAD_ERROR);
     if (e.work)
-        return compute(&e);
+        return engine_compute(&e);
     pthread_join(reader, NULL);
     return 0;
 }

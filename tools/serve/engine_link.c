@@ -30,8 +30,8 @@ enum {
     LATE_S = 2
 };
 
-static void start(engine_link *l);
-static void on_ready(void *arg, uint32_t events);
+static void engine_link_start(engine_link *l);
+static void engine_link_on_ready(void *arg, uint32_t events);
 
 void link_init(engine_link *l, unsigned index, int set, const wire_open *open, uint64_t stamp,
                const char *device, const engine_calls *calls) {
@@ -39,8 +39,8 @@ void link_init(engine_link *l, unsigned index, int set, const wire_open *open, u
     l->blame = -1;
     l->stamp = stamp;
     l->device = device ? strdup(device) : NULL;
-    l->watch = (watch){on_ready, l};
-    start(l);
+    l->watch = (watch){engine_link_on_ready, l};
+    engine_link_start(l);
 }
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -67,7 +67,7 @@ static void become_engine(int fd, int blame, pid_t parent) {
     _exit(EXIT_FAILED);
 }
 
-static mn_str str_of(const char *z) {
+static mn_str engine_link_str_of(const char *z) {
     return (mn_str){z, z ? strlen(z) : 0};
 }
 
@@ -76,7 +76,7 @@ static void send_open(engine_link *l) {
     wire_open open = *l->open;
     open.version = WIRE_VERSION;
     if (l->device)
-        open.device = str_of(l->device);
+        open.device = engine_link_str_of(l->device);
     open.excluded = (mn_str){l->excluded.ptr, l->excluded.len};
     mn_text_clear(&l->out);
     l->sent = 0;
@@ -120,7 +120,7 @@ static int fork_engine(engine_link *l) {
 }
 
 /* Starts a process and sends it what it opens. */
-static void start(engine_link *l) {
+static void engine_link_start(engine_link *l) {
     if (!fork_engine(l)) {
         l->n_failed++;
         wait_and_retry(l);
@@ -277,7 +277,7 @@ void link_tick(engine_link *l, double now) {
     int status = 0;
     end_if_silent(l, now);
     if (l->state == LINK_WAITING && now >= l->start_at)
-        start(l);
+        engine_link_start(l);
     if (l->state != LINK_DYING)
         return;
     const pid_t got = waitpid(l->pid, &status, WNOHANG);
@@ -293,7 +293,7 @@ void link_tick(engine_link *l, double now) {
 static void set_text(engine_link *l, size_t i, mn_str *text) {
     free(l->info_texts[i]);
     l->info_texts[i] = text->len ? strndup(text->ptr, text->len) : strdup("");
-    *text = str_of(l->info_texts[i]);
+    *text = engine_link_str_of(l->info_texts[i]);
 }
 
 /* 0: the message is malformed, of another version or not expected now. */
@@ -366,7 +366,7 @@ static void read_messages(engine_link *l) {
         on_end(l);
 }
 
-static void on_ready(void *arg, uint32_t events) {
+static void engine_link_on_ready(void *arg, uint32_t events) {
     engine_link *l = arg;
     if (l->fd >= 0 && (events & EPOLLOUT))
         link_flush(l);

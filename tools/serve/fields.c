@@ -39,7 +39,7 @@ static const refused_row refused[] = {
 };
 
 /* One field by its row. 0: the error is set. */
-static int read_value(const cJSON *body, const value_row *row, ask *out, json_error *e) {
+static int fields_read_value(const cJSON *body, const value_row *row, ask *out, json_error *e) {
     void *to = (char *)out + row->offset;
     if (row->kind == OF_FLAG)
         return json_read_bool(body, row->name, to, e);
@@ -72,7 +72,7 @@ static int check_refused(const cJSON *body, const refused_row *row, json_error *
 
 int fields_read(const cJSON *body, fields_at at, ask *out, json_error *e) {
     for (size_t i = 0; i < MN_COUNT(values); i++)
-        if (values[i].at & (int)at && !read_value(body, &values[i], out, e))
+        if (values[i].at & (int)at && !fields_read_value(body, &values[i], out, e))
             return 0;
     for (size_t i = 0; i < MN_COUNT(refused); i++)
         if (refused[i].at & (int)at && !check_refused(body, &refused[i], e))

@@ -12,7 +12,7 @@
 enum { LOST = 75, QUICK_S = 5, MAX_DELAY_S = 30 };
 
 /* In the child; it does not return but with an error. */
-static int compute(const app_flags *flags, pid_t parent, const sigset_t *mask) {
+static int follow_compute(const app_flags *flags, pid_t parent, const sigset_t *mask) {
     app a = {0};
     sigprocmask(SIG_SETMASK, mask, NULL);
     signal(SIGINT, SIG_IGN);
@@ -53,7 +53,7 @@ int serve_follow(const app_flags *flags) {
         const double begin = seconds();
         const pid_t child = fork();
         if (child == 0) {
-            const int code = compute(flags, self, &before);
+            const int code = follow_compute(flags, self, &before);
             contain_over();
             exit(code);
         }

@@ -22,7 +22,7 @@ static const form_row inner[] = {
 };
 
 /* One form for a request. param: static. 0: the error is set. */
-static int begin(ask_form *f, uint32_t kind, const char *param, json_error *e) {
+static int answer_form_begin(ask_form *f, uint32_t kind, const char *param, json_error *e) {
     if (f->kind)
         return json_fail(e, param, "%s: found beside %s, expected one of them", param, f->param);
     f->kind = kind;
@@ -30,7 +30,7 @@ static int begin(ask_form *f, uint32_t kind, const char *param, json_error *e) {
     return 1;
 }
 
-static int finish(ask_form *f, json_error *e) {
+static int answer_form_finish(ask_form *f, json_error *e) {
     if (f->text.failed)
         return json_no_memory(e);
     if (f->text.len > FORM_MAX_SOURCE)
@@ -44,7 +44,7 @@ static int finish(ask_form *f, json_error *e) {
 static int set_schema(ask_form *f, const cJSON *schema, json_error *e) {
     if (cJSON_IsString(schema)) {
         mn_text_puts(&f->text, schema->valuestring);
-        return finish(f, e);
+        return answer_form_finish(f, e);
     }
     if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema))
         return json_fail(e, f->param, "%s: expected a JSON schema", f->param);
@@ -52,7 +52,7 @@ static int set_schema(ask_form *f, const cJSON *schema, json_error *e) {
     mn_text_puts(&f->text, text ? text : "");
     f->text.failed |= !text;
     cJSON_free(text);
-    return finish(f, e);
+    return answer_form_finish(f, e);
 }
 
 static int set_choices(ask_form *f, const cJSON *list, json_error *e) {
@@ -65,14 +65,14 @@ static int set_choices(ask_form *f, const cJSON *list, json_error *e) {
         mn_text_put(&f->text, "", item != list->child); /* the NUL between two */
         mn_text_puts(&f->text, item->valuestring);
     }
-    return finish(f, e);
+    return answer_form_finish(f, e);
 }
 
 /* json_object: an object, as with OpenAI, vLLM and llama-server; MN_CONSTRAINT_JSON takes lists. */
 static int set_object(ask_form *f, json_error *e) {
     f->kind = MN_CONSTRAINT_SCHEMA;
     mn_text_puts(&f->text, "{\"type\":\"object\"}");
-    return finish(f, e);
+    return answer_form_finish(f, e);
 }
 
 static int set_value(ask_form *f, const cJSON *v, json_error *e) {
@@ -85,7 +85,7 @@ static int set_value(ask_form *f, const cJSON *v, json_error *e) {
     if (!cJSON_IsString(v))
         return json_fail(e, f->param, "%s: expected a string", f->param);
     mn_text_puts(&f->text, v->valuestring);
-    return finish(f, e);
+    return answer_form_finish(f, e);
 }
 
 /* response_format: text, json_object, or json_schema. llama-server has a schema beside json_object,
@@ -109,7 +109,7 @@ static int read_format(const cJSON *body, ask_form *f, json_error *e) {
     const cJSON *schema = json_field(json_field(format, "json_schema"), "schema");
     if (!schema || is_object)
         schema = json_field(format, "schema");
-    if (!begin(f, MN_CONSTRAINT_SCHEMA, param, e))
+    if (!answer_form_begin(f, MN_CONSTRAINT_SCHEMA, param, e))
         return 0;
     if (is_object && !schema)
         return set_object(f, e);
@@ -144,7 +144,7 @@ static int read_structured(const cJSON *body, ask_form *f, json_error *e) {
                              "structured_outputs: found \"%.40s\", expected json, regex, choice, "
                              "grammar or json_object",
                              v->string);
-        if (!begin(f, row->kind, param, e) || !set_value(f, v, e))
+        if (!answer_form_begin(f, row->kind, param, e) || !set_value(f, v, e))
             return 0;
     }
     return 1;
@@ -155,7 +155,7 @@ int form_read(const cJSON *body, ask_form *out, json_error *e) {
         return 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const cJSON *v = json_field(body, rows[i].name);
-        if (v && (!begin(out, rows[i].kind, rows[i].name, e) || !set_value(out, v, e)))
+        if (v && (!answer_form_begin(out, rows[i].kind, rows[i].name, e) || !set_value(out, v, e)))
             return 0;
     }
     return 1;
@@ -163,7 +163,7 @@ int form_read(const cJSON *body, ask_form *out, json_error *e) {
 
 /* ---- calls of tools -------------------------------------------------------------------------- */
 
-static const char *name_of(const cJSON *tool) {
+static const char *answer_form_name_of(const cJSON *tool) {
     return cJSON_GetStringValue(json_field(json_field(tool, "function"), "name"));
 }
 
@@ -181,7 +181,7 @@ static void put_tools(mn_text *out, const cJSON *tools, const char *name) {
     const cJSON *tool = NULL;
     mn_text_puts(out, "[");
     cJSON_ArrayForEach(tool, tools) {
-        const char *own = name_of(tool);
+        const char *own = answer_form_name_of(tool);
         if (name && (!own || strcmp(own, name) != 0))
             continue;
         char *text = cJSON_PrintUnformatted(tool);
@@ -201,7 +201,7 @@ static int read_choice(const cJSON *body, int *forced, const char **name, json_e
     *forced = word && !strcmp(word, "required");
     if (!choice || *forced || (word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
         return 1;
-    *name = cJSON_IsObject(choice) ? name_of(choice) : NULL;
+    *name = cJSON_IsObject(choice) ? answer_form_name_of(choice) : NULL;
     *forced = 1;
     if (*name)
         return 1;
@@ -214,7 +214,7 @@ static int read_choice(const cJSON *body, int *forced, const char **name, json_e
 static int has_tool(const cJSON *tools, const char *name) {
     const cJSON *tool = NULL;
     cJSON_ArrayForEach(tool, tools) {
-        const char *own = name_of(tool);
+        const char *own = answer_form_name_of(tool);
         if (own && !strcmp(own, name))
             return 1;
     }
@@ -233,7 +233,7 @@ static int check_tools(const cJSON *tools, json_error *e) {
         if (type && (!word || strcmp(word, "function") != 0))
             return json_fail(e, "tools", "tools[%d].type: found \"%.40s\", expected \"function\"",
                              i, word ? word : "no text");
-        if (!name_of(tool))
+        if (!answer_form_name_of(tool))
             return json_fail(e, "tools", "tools[%d]: expected a function with its name", i);
         const cJSON *parameters = json_field(json_field(tool, "function"), "parameters");
         char found[80];
@@ -272,7 +272,7 @@ int form_calls(const cJSON *body, ask_form *out, int *has_tools, json_error *e) 
     if (name || !parallel)
         out->flags |= MN_CONSTRAINT_ONE_CALL;
     put_tools(&out->text, tools, name);
-    return finish(out, e);
+    return answer_form_finish(out, e);
 }
 
 void form_free(ask_form *f) {
@@ -282,7 +282,7 @@ void form_free(ask_form *f) {
 /* ---- compiling ------------------------------------------------------------------------------- */
 
 /* The texts between NULs; malloc'ed, NULL: out of memory. */
-static mn_str *split(mn_str source, uint32_t *n) {
+static mn_str *answer_form_split(mn_str source, uint32_t *n) {
     *n = 1;
     for (uint64_t i = 0; i < source.len; i++)
         *n += !source.ptr[i];
@@ -303,7 +303,7 @@ mn_status form_compile(mn_model *m, uint32_t kind, uint32_t flags, mn_str source
     mn_constraint_params p = {.size = sizeof p, .kind = kind, .flags = flags, .source = source};
     mn_str *list = NULL;
     if (kind == MN_CONSTRAINT_CHOICES) {
-        list = split(source, &p.n_choices);
+        list = answer_form_split(source, &p.n_choices);
         if (!list)
             return MN_OUT_OF_MEMORY;
         p.choices = list;

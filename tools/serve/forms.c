@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* That of this source; else the one that was not used for the longest time. */
-static kept_form *find(forms *f, uint32_t kind, uint32_t flags, mn_str source) {
+static kept_form *forms_find(forms *f, uint32_t kind, uint32_t flags, mn_str source) {
     kept_form *oldest = &f->kept[0];
     for (size_t i = 0; i < FORMS_KEPT; i++) {
         kept_form *k = &f->kept[i];
@@ -31,7 +31,7 @@ mn_status forms_get(forms *f, mn_model *m, uint32_t kind, uint32_t flags, mn_str
     *out = NULL;
     if (!kind)
         return MN_OK;
-    kept_form *k = find(f, kind, flags, source);
+    kept_form *k = forms_find(f, kind, flags, source);
     const int is_new = k->kind != kind || k->flags != flags || k->n_source != source.len ||
                        memcmp(k->source, source.ptr, (size_t)source.len) != 0;
     if (is_new) {

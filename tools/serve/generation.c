@@ -15,12 +15,12 @@ enum { PREFIX_TOKENS = 64 };
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static generation **slot_of(serve *s, uint64_t id) {
+static generation **gen_slot_of(serve *s, uint64_t id) {
     return &s->table[id % SERVE_TABLE];
 }
 
 generation *generation_find(serve *s, uint64_t id) {
-    generation *g = *slot_of(s, id);
+    generation *g = *gen_slot_of(s, id);
     while (g && g->id != id)
         g = g->next;
     return g;
@@ -28,15 +28,15 @@ generation *generation_find(serve *s, uint64_t id) {
 
 /* From now on events of its id find it. */
 static void insert(serve *s, generation *g) {
-    generation **slot = slot_of(s, g->id);
+    generation **slot = gen_slot_of(s, g->id);
     g->next = *slot;
     *slot = g;
     s->n_generations++;
 }
 
 /* Not found: it is finished. */
-static void leave(serve *s, generation *g) {
-    generation **at = slot_of(s, g->id);
+static void gen_leave(serve *s, generation *g) {
+    generation **at = gen_slot_of(s, g->id);
     while (*at && *at != g)
         at = &(*at)->next;
     if (!*at)
@@ -48,7 +48,7 @@ static void leave(serve *s, generation *g) {
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Space for one more id. 0: out of memory. */
-static int reserve(generation *g, uint32_t n) {
+static int gen_reserve(generation *g, uint32_t n) {
     if (n <= g->cap)
         return 1;
     const uint32_t cap = n + n / 2 + 64;
@@ -79,7 +79,7 @@ int generation_open(serve *s, generation *g, const int32_t *ids, uint32_t n, uin
     if (st)
         return serve_library_error(&err, st, "stop", e);
     mn_stream_prompt(g->stream, ids, n);
-    if (!reserve(g, n))
+    if (!gen_reserve(g, n))
         return json_no_memory(e);
     memcpy(g->ids, ids, n * sizeof *ids);
     g->n_ids = n;
@@ -120,7 +120,7 @@ static int has_prefix(const engine_link *l, const generation *g) {
 
 /* The engine for g: of those that are ready the least loaded one, or one that has the beginning of
  * the prompt if it is not much busier. NULL: none is ready. */
-static engine_link *choose(serve *s, const generation *g) {
+static engine_link *gen_choose(serve *s, const generation *g) {
     engine_link *best = NULL;
     double least = INFINITY;
     for (unsigned i = 0; i < s->n_links; i++) {
@@ -139,10 +139,10 @@ static engine_link *choose(serve *s, const generation *g) {
     return best;
 }
 
-static void finish(serve *s, generation *g, int why);
+static void gen_finish(serve *s, generation *g, int why);
 
 /* Its last id came, and its end was lost with an engine. */
-static int is_complete(const generation *g) {
+static int gen_is_complete(const generation *g) {
     return g->finish != MN_FINISH_NONE || (g->max_new && g->n_ids - g->n_prompt >= g->max_new);
 }
 
@@ -154,9 +154,9 @@ static uint64_t salt_of(const answer *a) {
 }
 
 /* To an engine, with what was drawn so far; g->link stays NULL if none is ready. */
-static void send(serve *s, generation *g) {
+static void gen_send(serve *s, generation *g) {
     const answer *a = g->answer;
-    engine_link *l = choose(s, g);
+    engine_link *l = gen_choose(s, g);
     set_link(g, l);
     if (!l)
         return;
@@ -190,7 +190,7 @@ static void send(serve *s, generation *g) {
 void generation_start(serve *s, generation *g) {
     g->id = s->next_id++;
     insert(s, g);
-    send(s, g);
+    gen_send(s, g);
 }
 
 void generations_resume(serve *s) {
@@ -199,21 +199,21 @@ void generations_resume(serve *s) {
             generation *next = g->next;
             if (g->done) {
                 /* the end of another one of its answer was its end */
-            } else if (!g->link && is_complete(g)) {
-                finish(s, g, g->finish ? g->finish : MN_FINISH_LENGTH);
+            } else if (!g->link && gen_is_complete(g)) {
+                gen_finish(s, g, g->finish ? g->finish : MN_FINISH_LENGTH);
             } else if (!g->link) {
                 s->metrics.resubmitted += g->admitted;
-                send(s, g);
+                gen_send(s, g);
             }
             g = next;
         }
 }
 
 /* No more events come, and the engine is told to stop. */
-static void end(serve *s, generation *g) {
+static void gen_end(serve *s, generation *g) {
     engine_link *l = g->link;
     if (g->id)
-        leave(s, g);
+        gen_leave(s, g);
     if (l && l->state == LINK_READY && !g->done) {
         wire_put_id(&l->out, WIRE_ABORT, g->id);
         link_flush(l);
@@ -226,7 +226,7 @@ void generation_abort(serve *s, generation *g) {
         return;
     if (g->id)
         s->metrics.finished[FINISHED_ABORT]++;
-    end(s, g);
+    gen_end(s, g);
     g->done = 1;
 }
 
@@ -244,7 +244,7 @@ static void count_finish(serve *s, const generation *g) {
 }
 
 /* The output has ended: the text that was kept back, then the end. */
-static void finish(serve *s, generation *g, int why) {
+static void gen_finish(serve *s, generation *g, int why) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
     g->finish = why;
@@ -261,7 +261,7 @@ static void finish(serve *s, generation *g, int why) {
         g->stop_string = mn_stream_stopped(g->stream);
     if (g->stop_string)
         g->finish = MN_FINISH_STOP;
-    end(s, g);
+    gen_end(s, g);
     g->done = 1;
     count_finish(s, g);
     answer_finished(g->answer, g);
@@ -288,7 +288,7 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
         answer_fail(g->answer, 500, "server_error", "the engine sent a token out of order");
         return;
     }
-    if (!reserve(g, g->n_ids + 1)) {
+    if (!gen_reserve(g, g->n_ids + 1)) {
         answer_no_memory(g->answer);
         return;
     }
@@ -306,7 +306,7 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
     if (g->done || !stopped)
         return;
     g->stop_string = stopped > 0 ? stopped : 0; /* else a second call began, and there may be one */
-    finish(s, g, MN_FINISH_STOP);
+    gen_finish(s, g, MN_FINISH_STOP);
 }
 
 /* The engine's last event: the end of the text, or an error of this generation alone. */
@@ -322,7 +322,7 @@ static void on_finish(serve *s, generation *g, const wire_event *m) {
     }
     const int prompt_only = m->finish == MN_FINISH_PROMPT;
     if (m->finish == MN_FINISH_STOP || m->finish == MN_FINISH_LENGTH || prompt_only) {
-        finish(s, g, prompt_only ? MN_FINISH_LENGTH : m->finish);
+        gen_finish(s, g, prompt_only ? MN_FINISH_LENGTH : m->finish);
         return;
     }
     char message[512];

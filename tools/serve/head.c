@@ -106,7 +106,7 @@ head_verdict head_lines(const char *bytes, size_t n, size_t *used, head_fields *
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static int is_called(head_text name, const char *z) {
+static int head_is_called(head_text name, const char *z) {
     return name.n == strlen(z) && !strncasecmp(name.p, z, name.n);
 }
 
@@ -130,11 +130,11 @@ void head_field(head_fields *h, head_text name, head_text value) {
         h->why = "a field has white space before its colon, or no name";
     if (!h->why && !all_are(value, is_text))
         h->why = "a field has a control character";
-    if (is_called(name, "Host"))
+    if (head_is_called(name, "Host"))
         once(h, &h->host, value, "found several Host fields, expected one");
-    else if (is_called(name, "Content-Length"))
+    else if (head_is_called(name, "Content-Length"))
         once(h, &h->length, value, "found several Content-Length fields, expected one");
-    else if (is_called(name, "Transfer-Encoding"))
+    else if (head_is_called(name, "Transfer-Encoding"))
         once(h, &h->coding, value, "found several Transfer-Encoding fields, expected one");
 }
 
@@ -158,7 +158,7 @@ const char *head_check(head_fields *h, int is_1_1) {
         return "found several of Content-Length and Transfer-Encoding, expected one";
     if (h->length.p && !is_length(h->length))
         return "Content-Length is no plain decimal number";
-    if (h->coding.p && (!is_1_1 || !is_called(h->coding, "chunked")))
+    if (h->coding.p && (!is_1_1 || !head_is_called(h->coding, "chunked")))
         return "Transfer-Encoding is another than chunked, or the request is not HTTP/1.1";
     return NULL;
 }

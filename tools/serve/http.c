@@ -169,19 +169,19 @@ static int listen_on(const char *host, int port, int *out) {
 }
 
 /* The library's messages, which have no other way: of debug interest only. */
-static void on_log(void *arg, const char *fmt, va_list args) {
+static void http_on_log(void *arg, const char *fmt, va_list args) {
     (void)arg;
     (void)fmt;
     (void)args;
 }
 
-static void on_ready(void *arg, uint32_t events) {
+static void http_on_ready(void *arg, uint32_t events) {
     (void)arg; /* http_run follows every round of the loop */
     (void)events;
 }
 
 /* NULL: the certificate cannot be used, or out of memory. */
-static struct MHD_Daemon *start(http_server *s, int fd) {
+static struct MHD_Daemon *http_start(http_server *s, int fd) {
     const http_params *p = &s->params;
     const unsigned tls = p->tls_cert ? MHD_USE_TLS : 0;
     static const char versions[] = TLS_VERSIONS;
@@ -193,8 +193,8 @@ static struct MHD_Daemon *start(http_server *s, int fd) {
     const struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | tls, 0, NULL, NULL,
-        http_on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_URI_LOG_CALLBACK, http_on_target, s, MHD_OPTION_STRICT_FOR_CLIENT,
+        http_on_access, s, MHD_OPTION_EXTERNAL_LOGGER, http_on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+        fd, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, s, MHD_OPTION_STRICT_FOR_CLIENT,
         http_library_is_strict(), MHD_OPTION_CONNECTION_LIMIT, p->max_connections,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->send_s, MHD_OPTION_NOTIFY_COMPLETED,
@@ -236,13 +236,13 @@ int http_create(const http_params *params, const http_app *app, http_server **ou
     }
     s->params = *params;
     s->app = *app;
-    s->watch = (watch){on_ready, s};
+    s->watch = (watch){http_on_ready, s};
     s->port = port_of(fd);
     s->first_id = (uint64_t)(uintptr_t)s ^ (uint64_t)getpid();
     if (getrandom(&s->first_id, sizeof s->first_id, 0) < 0)
         s->first_id ^= (uint64_t)(seconds() * 1e9);
     errno = 0; /* malloc sets it */
-    s->daemon = start(s, fd);
+    s->daemon = http_start(s, fd);
     if (watch_daemon(s, s->daemon)) {
         *out = s;
         return 0;
@@ -284,7 +284,7 @@ int http_use_certificate(http_server *s, const char *cert, const char *key) {
     }
     s->params.tls_cert = cert;
     s->params.tls_key = key;
-    struct MHD_Daemon *daemon = start(s, fd);
+    struct MHD_Daemon *daemon = http_start(s, fd);
     if (!watch_daemon(s, daemon)) {
         if (daemon)
             MHD_stop_daemon(daemon);

@@ -58,7 +58,7 @@ static int is_list(const char *names) {
 }
 
 /* 0: out of memory; an answer without one of its headers is another answer. */
-static int add(struct MHD_Response *response, const char *name, const char *value) {
+static int http_answer_add(struct MHD_Response *response, const char *name, const char *value) {
     return MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
@@ -70,24 +70,25 @@ static int add_cors(const exchange *x, struct MHD_Response *response) {
     const char *asked = http_field(x, "Access-Control-Request-Headers");
     if (!origin || !access->n_origins || !access_origin(access, origin, NULL))
         return 1;
-    return add(response, "Access-Control-Allow-Origin", origin) &&
-           add(response, "Access-Control-Allow-Headers",
-               asked && is_list(asked) ? asked : "authorization, content-type") &&
-           add(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS") &&
-           add(response, "Access-Control-Expose-Headers", "x-request-id, retry-after") &&
-           add(response, "Access-Control-Max-Age", "600") &&
-           add(response, "Vary", "Origin, Access-Control-Request-Headers");
+    return http_answer_add(response, "Access-Control-Allow-Origin", origin) &&
+           http_answer_add(response, "Access-Control-Allow-Headers",
+                           asked && is_list(asked) ? asked : "authorization, content-type") &&
+           http_answer_add(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS") &&
+           http_answer_add(response, "Access-Control-Expose-Headers",
+                           "x-request-id, retry-after") &&
+           http_answer_add(response, "Access-Control-Max-Age", "600") &&
+           http_answer_add(response, "Vary", "Origin, Access-Control-Request-Headers");
 }
 
 /* Headers of every answer. */
 static int add_headers(const exchange *x, struct MHD_Response *response) {
-    int ok = !x->type || add(response, MHD_HTTP_HEADER_CONTENT_TYPE, x->type);
+    int ok = !x->type || http_answer_add(response, MHD_HTTP_HEADER_CONTENT_TYPE, x->type);
     if (x->closes)
-        ok = ok && add(response, MHD_HTTP_HEADER_CONNECTION, "close");
-    ok = ok && add(response, "X-Request-Id", x->request.id); /* for the logs of both */
-    ok = ok && add(response, "X-Content-Type-Options", "nosniff");
+        ok = ok && http_answer_add(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    ok = ok && http_answer_add(response, "X-Request-Id", x->request.id); /* for the logs of both */
+    ok = ok && http_answer_add(response, "X-Content-Type-Options", "nosniff");
     for (size_t i = 0; i < x->n_headers; i++)
-        ok = ok && add(response, x->headers[i][0], x->headers[i][1]);
+        ok = ok && http_answer_add(response, x->headers[i][0], x->headers[i][1]);
     return ok && add_cors(x, response);
 }
 

@@ -213,7 +213,7 @@ static void too_large(exchange *x) {
 }
 
 /* What the head alone is refused for, before a body is sent. */
-static void check_request(exchange *x) {
+static void http_exchange_check_request(exchange *x) {
     const char *length = http_field(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const char *coding = http_field(x, MHD_HTTP_HEADER_CONTENT_ENCODING);
     check_access(x);
@@ -224,8 +224,8 @@ static void check_request(exchange *x) {
 }
 
 /* The head has arrived. Method and path are copied, since they may end before the answer. */
-static enum MHD_Result on_head(exchange *x, const char *method, const char *path,
-                               const char *version) {
+static enum MHD_Result http_exchange_on_head(exchange *x, const char *method, const char *path,
+                                             const char *version) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     x->checked = 1;
@@ -242,7 +242,7 @@ static enum MHD_Result on_head(exchange *x, const char *method, const char *path
     set_id(x);
     check_head(x, method, version);
     if (!x->status)
-        check_request(x);
+        http_exchange_check_request(x);
     return x->status ? http_queue(x) : MHD_YES;
 }
 
@@ -269,7 +269,7 @@ static int join_sum(exchange *x, size_t n) {
 }
 
 /* A piece of the body. Bodies of refused requests are read and dropped. */
-static void on_body(exchange *x, const char *bytes, size_t n) {
+static void http_exchange_on_body(exchange *x, const char *bytes, size_t n) {
     if (x->status)
         return;
     if (n > x->server->params.max_body - x->body.len) {
@@ -333,9 +333,9 @@ enum MHD_Result http_on_access(void *server, struct MHD_Connection *mhd, const c
     if (x->refused)
         return MHD_NO;
     if (!x->checked)
-        return on_head(x, method, url, version);
+        return http_exchange_on_head(x, method, url, version);
     if (*n) {
-        on_body(x, bytes, *n);
+        http_exchange_on_body(x, bytes, *n);
         *n = 0;
         return MHD_YES;
     }

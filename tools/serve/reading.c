@@ -10,20 +10,20 @@
 enum { SHORT = 4096 };
 
 /* JSON, then what the endpoint makes of it. */
-static void read_body(reading *x, const char *text, size_t n) {
+static void reading_read_body(reading *x, const char *text, size_t n) {
     x->body = json_parse(text, n, &x->e);
     if (x->body && !x->read(x))
         json_fail(&x->e, NULL, "the request cannot be read"); /* nothing else has said why */
 }
 
-static void finish(reading *x) {
+static void reading_finish(reading *x) {
     if (x->e.failed)
         serve_refuse(x->s, x->http, &x->e);
     else
         x->begin(x);
 }
 
-static void release(reading *x) {
+static void reading_release(reading *x) {
     cJSON *body = x->body;
     free(x->text);
     x->release(x);
@@ -35,7 +35,7 @@ static void release(reading *x) {
 static void work(task *t) {
     reading *x = (reading *)(void *)t;
     if (!x->gone)
-        read_body(x, x->text, x->n_text);
+        reading_read_body(x, x->text, x->n_text);
     free(x->text);
     x->text = NULL;
 }
@@ -44,12 +44,12 @@ static void done(task *t) {
     reading *x = (reading *)(void *)t;
     x->running = 0;
     if (!x->http) {
-        release(x);
+        reading_release(x);
         return;
     }
     x->s->n_reading -= (unsigned)x->counts;
     serve_leave(x->s, x->http);
-    finish(x);
+    reading_finish(x);
 }
 
 /* Hands the request to a thread. 0: there is none, or no memory. */
@@ -81,13 +81,13 @@ void reading_start(reading *x, serve *s, http_request *r) {
     if (hand_over(x))
         return;
     serve_leave(s, r);
-    read_body(x, r->body, r->n_body);
-    finish(x);
+    reading_read_body(x, r->body, r->n_body);
+    reading_finish(x);
 }
 
 void reading_gone(reading *x) {
     if (!x->running) {
-        release(x);
+        reading_release(x);
         return;
     }
     x->http = NULL;

@@ -18,7 +18,7 @@ static void send_on(relay_request *q);
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 /* No server has q any more. */
-static void leave(relay_request *q) {
+static void relay_leave(relay_request *q) {
     if (q->at)
         q->at->n_mine--;
     q->at = NULL;
@@ -26,7 +26,7 @@ static void leave(relay_request *q) {
 }
 
 /* The end with an error, before or in a stream. */
-static void give_up(relay_request *q, unsigned status, const char *message) {
+static void relay_give_up(relay_request *q, unsigned status, const char *message) {
     mn_text b = {0};
     q->over = 1;
     if (!q->began) {
@@ -69,7 +69,8 @@ static void answer_whole(relay_request *q, const upstream_call *c) {
     const long after = upstream_retry_after(c);
     char text[24];
     if (q->began) {
-        give_up(q, 502, "the server that had this request has gone, and another one refused it");
+        relay_give_up(q, 502,
+                      "the server that had this request has gone, and another one refused it");
         return;
     }
     q->over = 1;
@@ -128,13 +129,13 @@ static void try_again(relay_request *q, const char *why) {
     relay_counts *counts = &q->owner->counts;
     char message[300];
     if (q->n_broken >= MAX_BROKEN) {
-        give_up(q, 502, "several servers broke off while they had this request");
+        relay_give_up(q, 502, "several servers broke off while they had this request");
         return;
     }
     if (q->stream.has_token && !q->repeats) {
         snprintf(message, sizeof message, "the server broke off in the middle of the answer (%s)",
                  why);
-        give_up(q, 502, message);
+        relay_give_up(q, 502, message);
         return;
     }
     counts->n_resumed += (uint64_t)q->stream.has_token;
@@ -174,7 +175,7 @@ static void on_done(void *arg, const char *error) {
     const upstream_call *c = q->call;
     const relay_stream *t = &q->stream;
     replica *r = q->at;
-    leave(q);
+    relay_leave(q);
     if (!q->streams && error)
         on_broken(q, r, upstream_was_connected(c), error);
     else if (!q->streams)
@@ -183,7 +184,7 @@ static void on_done(void *arg, const char *error) {
         q->over = 1;
         http_end(q->http);
     } else if (t->differs)
-        give_up(q, 502, "the server broke off, and another one computed another answer");
+        relay_give_up(q, 502, "the server broke off, and another one computed another answer");
     else if (t->refused) {
         r->state = REPLICA_BUSY;
         try_again(q, "it is being stopped");
@@ -207,7 +208,7 @@ void relay_abandon(relay *l, replica *r) {
         if (q->at != r)
             continue;
         upstream_cancel(q->call);
-        leave(q);
+        relay_leave(q);
         on_broken(q, r, 1, why);
     }
     relay_lost(l, r, why);
@@ -216,7 +217,7 @@ void relay_abandon(relay *l, replica *r) {
 /* ---- to a server ----------------------------------------------------------------------------- */
 
 /* The client's key as a value of Authorization, also one that it sent as x-api-key; or NULL. */
-static const char *key_of(const relay_request *q, char *store, size_t n) {
+static const char *relay_key_of(const relay_request *q, char *store, size_t n) {
     const char *given = http_request_header(q->http, "Authorization");
     const char *plain = http_request_header(q->http, "X-Api-Key");
     if (given || !plain || strlen(plain) > 4096)
@@ -229,7 +230,7 @@ static const char *key_of(const relay_request *q, char *store, size_t n) {
 static size_t copy_headers(const relay_request *q, char lines[][4200], const char **out) {
     static const char *const names[] = {"Content-Type", "Accept", "traceparent"};
     char store[4200];
-    const char *key = key_of(q, store, sizeof store);
+    const char *key = relay_key_of(q, store, sizeof store);
     size_t n = 0;
     if (key && strlen(key) <= 4096 + sizeof "Bearer") {
         snprintf(lines[n], sizeof lines[n], "Authorization: %s", key);
@@ -274,7 +275,7 @@ static void send_on(relay_request *q) {
     q->tried[i / 64] |= (uint64_t)1 << i % 64;
     q->call = upstream_start(l->up, &p);
     if (!q->call) {
-        give_up(q, 503, "out of memory");
+        relay_give_up(q, 503, "out of memory");
         return;
     }
     q->at = r;
@@ -321,7 +322,7 @@ static int is_repeatable(const cJSON *body) {
 /* What the choice of a server wants to know. A body that is no JSON is the server's to refuse. */
 static void read_body(relay_request *q) {
     char store[4200];
-    const char *key = key_of(q, store, sizeof store);
+    const char *key = relay_key_of(q, store, sizeof store);
     json_error e = {0};
     if (!q->http->n_body || q->http->n_body > PARSED)
         return;
@@ -337,7 +338,7 @@ static void read_body(relay_request *q) {
 }
 
 /* A request for the servers. */
-static void begin(relay *l, http_request *r) {
+static void relay_begin(relay *l, http_request *r) {
     relay_request *q = calloc(1, sizeof *q);
     if (!q) {
         http_error(r, 503, "server_error", NULL, NULL, "out of memory");
@@ -397,7 +398,7 @@ void relay_handle(void *arg, http_request *r) {
     else if (asks && !strcmp(r->path, "/metrics"))
         relay_metrics(s->relay, r);
     else if (!is_refused(s, r))
-        begin(s->relay, r);
+        relay_begin(s->relay, r);
 }
 
 void relay_gone(void *arg, http_request *r) {
@@ -408,7 +409,7 @@ void relay_gone(void *arg, http_request *r) {
         return;
     if (q->call)
         upstream_cancel(q->call);
-    leave(q);
+    relay_leave(q);
     if (q->prev)
         q->prev->next = q->next;
     else
@@ -435,7 +436,7 @@ int relay_is_asked(const serve_flags *f) {
 }
 
 /* 0, or the exit code: flags of models and devices belong to the servers. */
-static int check_flags(const serve_flags *f, const app_flags *app) {
+static int relay_check_flags(const serve_flags *f, const app_flags *app) {
     const struct {
         int given;
         const char *name;
@@ -461,7 +462,7 @@ static int check_flags(const serve_flags *f, const app_flags *app) {
 
 relay *relay_open(serve *s, int *code) {
     const serve_flags *f = s->flags;
-    *code = check_flags(f, s->app_flags);
+    *code = relay_check_flags(f, s->app_flags);
     relay *l = *code ? NULL : calloc(1, sizeof *l);
     if (!l) {
         *code = *code ? *code : no_memory();
@@ -508,7 +509,7 @@ void relay_tick(relay *l, double now) {
     relay_probes_tick(l, now);
     for (relay_request *q = l->requests; q; q = q->next)
         if (waits(q) && now - q->waits_since > WAIT_S)
-            give_up(q, 503, "no server of --replicas is ready");
+            relay_give_up(q, 503, "no server of --replicas is ready");
 }
 
 void relay_end(relay *l) {
@@ -517,7 +518,7 @@ void relay_end(relay *l) {
             continue;
         if (q->call)
             upstream_cancel(q->call);
-        leave(q);
-        give_up(q, 503, "the server is being stopped");
+        relay_leave(q);
+        relay_give_up(q, 503, "the server is being stopped");
     }
 }

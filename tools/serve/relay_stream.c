@@ -48,7 +48,7 @@ static int shows_token(const cJSON *event) {
 }
 
 /* An error event: 503 if the server is being stopped. 0: it is none. */
-static int error_of(const cJSON *event) {
+static int relay_stream_error_of(const cJSON *event) {
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(event, "error");
     const cJSON *code = cJSON_GetObjectItemCaseSensitive(error, "code");
     if (!error)
@@ -57,8 +57,8 @@ static int error_of(const cJSON *event) {
 }
 
 /* Passes an event with choices on, unless the client has it already. */
-static int put_choices(relay_stream *t, const char *event, size_t n, const char *choices,
-                       mn_text *out) {
+static int relay_stream_put_choices(relay_stream *t, const char *event, size_t n,
+                                    const char *choices, mn_text *out) {
     const size_t n_head = (size_t)(choices - event);
     const char *list = choices + sizeof mark - 1;
     const int is_usage = !strncmp(list, "[]", 2) || !strncmp(list, " []", 3);
@@ -76,14 +76,14 @@ static int put_choices(relay_stream *t, const char *event, size_t n, const char 
 }
 
 /* What was held goes to the client: it has the events up to now. */
-static void release(relay_stream *t, mn_text *out) {
+static void relay_stream_release(relay_stream *t, mn_text *out) {
     mn_text_put(out, t->held.ptr ? t->held.ptr : "", t->held.len);
     mn_text_clear(&t->held);
     t->has_token = 1;
 }
 
 /* One whole event. 0: the stream of this server ends here. */
-static int on_event(relay_stream *t, const char *event, size_t n, mn_text *out) {
+static int relay_stream_on_event(relay_stream *t, const char *event, size_t n, mn_text *out) {
     const int is_data = !strncmp(event, "data:", 5);
     const size_t n_data = is_data ? 5 + strspn(event + 5, " ") : 0;
     const int is_over = is_data && !strncmp(event + n_data, "[DONE]", 6);
@@ -94,14 +94,14 @@ static int on_event(relay_stream *t, const char *event, size_t n, mn_text *out) 
     const char *choices = memmem(event, n, mark, sizeof mark - 1);
     if (!choices || !t->has_token) {
         cJSON *json = is_over ? NULL : cJSON_ParseWithLength(event + n_data, n - n_data);
-        const int error = error_of(json);
+        const int error = relay_stream_error_of(json);
         const int shows = is_over || !json || error || shows_token(json);
         cJSON_Delete(json);
         t->refused = error == 503;
         if (t->refused)
             return 0;
         if (shows)
-            release(t, out);
+            relay_stream_release(t, out);
     }
     t->differs = is_over && t->n_now < t->n_passed; /* a shorter answer */
     t->is_over = is_over && !t->differs;
@@ -109,7 +109,7 @@ static int on_event(relay_stream *t, const char *event, size_t n, mn_text *out) 
         return 0;
     mn_text *to = t->has_token ? out : &t->held;
     if (choices)
-        return put_choices(t, event, n, choices, to);
+        return relay_stream_put_choices(t, event, n, choices, to);
     mn_text_put(to, event, n);
     return !to->failed;
 }
@@ -125,7 +125,7 @@ int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, mn_text *out
         const size_t length = event_length(t->rest.ptr + at, t->rest.len - at, from);
         if (!length)
             break;
-        ok = on_event(t, t->rest.ptr + at, length, out);
+        ok = relay_stream_on_event(t, t->rest.ptr + at, length, out);
         at += length;
         from = 0;
     }

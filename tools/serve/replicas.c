@@ -27,7 +27,7 @@ int replicas_is_url(const char *entry) {
 }
 
 /* One URL of n bytes. 0, or the exit code with the error printed. */
-static int add(replicas *all, const char *url, size_t n) {
+static int serve_replicas_add(replicas *all, const char *url, size_t n) {
     while (n && url[n - 1] == '/')
         n--;
     char *copy = strndup(url, n);
@@ -66,7 +66,7 @@ int replicas_add(replicas *all, const char *const *urls, size_t n) {
     for (size_t i = 0; i < n; i++)
         for (const char *at = urls[i]; code == 0 && *at;) {
             const size_t length = strcspn(at, ",");
-            code = add(all, at, length);
+            code = serve_replicas_add(all, at, length);
             at += length + (at[length] == ',');
         }
     return code;
@@ -104,7 +104,7 @@ typedef struct {
     uint32_t n_bytes;
 } feeder;
 
-static void feed(feeder *f, const char *bytes, size_t n) {
+static void replicas_feed(feeder *f, const char *bytes, size_t n) {
     for (size_t i = 0; i < n && f->out->n < PROMPT_MAX_BLOCKS; i++) {
         f->hash = mn_fnv_word(f->hash, (unsigned char)bytes[i]);
         if (++f->n_bytes % PROMPT_BLOCK == 0)
@@ -116,14 +116,14 @@ static void feed(feeder *f, const char *bytes, size_t n) {
  * is the parser's, which has a limit. */
 static void feed_value(feeder *f, const cJSON *value) {
     if (value->string)
-        feed(f, value->string, strlen(value->string));
+        replicas_feed(f, value->string, strlen(value->string));
     if (cJSON_IsString(value))
-        feed(f, value->valuestring, strlen(value->valuestring));
+        replicas_feed(f, value->valuestring, strlen(value->valuestring));
     else if (cJSON_IsNumber(value))
-        feed(f, (const char *)&value->valuedouble, sizeof value->valuedouble);
+        replicas_feed(f, (const char *)&value->valuedouble, sizeof value->valuedouble);
     for (const cJSON *child = value->child; child; child = child->next)
         feed_value(f, child);
-    feed(f, "\xff", 1);
+    replicas_feed(f, "\xff", 1);
 }
 
 void prompt_blocks_read(prompt_blocks *p, const cJSON *body, const char *salt) {

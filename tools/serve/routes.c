@@ -20,7 +20,7 @@ static const route routes[] = {
 };
 
 /* 1 if the row is for the path; "/" has nothing behind it. */
-static int matches(const route *row, const char *path) {
+static int routes_matches(const route *row, const char *path) {
     const size_t n = strlen(row->path);
     if (n == 1 || row->path[n - 1] != '/')
         return !strcmp(row->path, path);
@@ -35,7 +35,7 @@ static int accepts(const route *row, const char *method) {
 /* 1 if some row is for the path. */
 static int is_path(const char *path) {
     size_t i = 0;
-    while (i < MN_COUNT(routes) && !matches(&routes[i], path))
+    while (i < MN_COUNT(routes) && !routes_matches(&routes[i], path))
         i++;
     return i < MN_COUNT(routes);
 }
@@ -62,7 +62,7 @@ void serve_request(void *arg, http_request *r) {
     const route *found = NULL;
     char message[400];
     for (size_t i = 0; i < MN_COUNT(routes); i++) {
-        if (!matches(&routes[i], r->path))
+        if (!routes_matches(&routes[i], r->path))
             continue;
         found = &routes[i];
         if (accepts(found, r->method)) {
@@ -130,16 +130,16 @@ void serve_json(serve *s, http_request *r, mn_text *body) {
 }
 
 /* NAME, or Ollama's NAME:latest. */
-static int is_name(const char *asked, const char *name) {
+static int routes_is_name(const char *asked, const char *name) {
     const size_t n = strlen(name);
     return !strncmp(asked, name, n) && (!asked[n] || !strcmp(asked + n, ":latest"));
 }
 
 int serve_check_model(const serve *s, const char *name, json_error *e) {
-    if (!name || is_name(name, s->name))
+    if (!name || routes_is_name(name, s->name))
         return 1;
     for (size_t i = 0; i < s->flags->aliases.n; i++)
-        if (!strcmp(s->flags->aliases.v[i], "*") || is_name(name, s->flags->aliases.v[i]))
+        if (!strcmp(s->flags->aliases.v[i], "*") || routes_is_name(name, s->flags->aliases.v[i]))
             return 1;
     e->status = 404;
     e->code = "model_not_found";

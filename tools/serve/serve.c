@@ -111,7 +111,7 @@ const arg_row *serve_setting(const char *name) {
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-static mn_str str_of(const char *z) {
+static mn_str server_str_of(const char *z) {
     return (mn_str){z ? z : "", z ? strlen(z) : 0};
 }
 
@@ -130,8 +130,8 @@ static void set_open(serve *s) {
                                 {WIRE_LOOKUP, (uint32_t)f->lookup}};
     for (size_t i = 0; i < MN_COUNT(bits); i++)
         m->flags |= bits[i][1] ? bits[i][0] : 0;
-    m->model = str_of(s->a.info.path);
-    m->device = str_of(f->device);
+    m->model = server_str_of(s->a.info.path);
+    m->device = server_str_of(f->device);
     m->threads = f->threads.given ? (int32_t)f->threads.v : -1;
     m->ctx = f->ctx.given ? (int32_t)f->ctx.v : -1;
     m->n_batch = (uint32_t)f->rows;
@@ -141,10 +141,10 @@ static void set_open(serve *s) {
     m->kv_k = (uint32_t)f->kv_k;
     m->kv_v = (uint32_t)f->kv_v;
     m->kv_bytes = (uint64_t)own->kv_mb << 20;
-    m->draft = str_of(f->draft);
-    m->draft_device = str_of(f->draft_device);
+    m->draft = server_str_of(f->draft);
+    m->draft_device = server_str_of(f->draft_device);
     m->n_draft = (uint32_t)f->draft_max;
-    m->chat_template = str_of(s->chat_template ? s->chat_template : own->chat_template);
+    m->chat_template = server_str_of(s->chat_template ? s->chat_template : own->chat_template);
     if (own->chat_template && !s->chat_template)
         m->flags |= WIRE_TEMPLATE_NAMED;
 }
@@ -183,7 +183,7 @@ static int use_template(serve *s) {
 }
 
 /* Runtime and model without any device. */
-static int open_text(serve *s, const sampling_flags *sampling) {
+static int server_open_text(serve *s, const sampling_flags *sampling) {
     app_flags text = *s->app_flags;
     text.device = NULL;
     text.strict = 0;
@@ -226,7 +226,7 @@ static int check_origins(const arg_texts *origins) {
 }
 
 /* What is not safe without being asked for. 0, or the exit code with the error printed. */
-static int check_flags(const serve_flags *f) {
+static int server_check_flags(const serve_flags *f) {
     if (!f->tls_cert != !f->tls_key)
         return complain(EXIT_USAGE, "found %s alone, expected --tls-cert and --tls-key",
                         f->tls_cert ? "--tls-cert" : "--tls-key");
@@ -394,7 +394,7 @@ static int all_dead(const serve *s, int *code) {
 
 /* When no request is left: gives memory back that only they needed, whose holes the allocator would
  * keep. Twice, a tick apart: connections may end after their answers. */
-static void trim(serve *s) {
+static void server_trim(serve *s) {
     if (s->answers || !s->n_trims)
         return;
     s->n_trims--;
@@ -413,7 +413,7 @@ static void tick(serve *s, double now) {
     http_tick(s->http, now);
     for (answer *a = s->answers; a; a = a->next)
         answer_tick(a, now);
-    trim(s);
+    server_trim(s);
 }
 
 /* What still runs when the time of the drain is over ends with an error; http_free sends it. */
@@ -452,7 +452,7 @@ static void obey(serve *s, signals *g) {
 }
 
 /* Until the end; the exit code. */
-static int run(serve *s, signals *g) {
+static int server_run(serve *s, signals *g) {
     int wait_ms = 0;
     int code = 0;
     int told = 0;
@@ -495,7 +495,7 @@ static int open_signals(void) {
 
 /* The model's text, and what engines are to open. */
 static int open_served_model(serve *s, const sampling_flags *sampling, char *name, size_t n) {
-    const int code = open_text(s, sampling);
+    const int code = server_open_text(s, sampling);
     if (code)
         return code;
     set_name(s, name, n);
@@ -518,7 +518,7 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     char name[256];
     signals g = {.fd = -1, .is_terminal = has_terminal()};
     watch signal_watch = {on_signal, &g};
-    int code = check_flags(s->flags);
+    int code = server_check_flags(s->flags);
     s->given = *s->flags;
     if (code == 0)
         code = serve_read_settings(s);
@@ -541,7 +541,7 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     if (code == 0)
         code = s->relay ? print_url(s) : start_engines(s);
     if (code == 0)
-        code = run(s, &g);
+        code = server_run(s, &g);
     close(g.fd);
     return code;
 }

@@ -26,14 +26,14 @@ struct tasks {
     watch watch;
 };
 
-static void append(task_list *l, task *t) {
+static void tasks_append(task_list *l, task *t) {
     t->next = NULL;
     *l->end = t;
     l->end = &t->next;
 }
 
 /* Empties the list; its tasks are linked by next. */
-static task *take_all(task_list *l) {
+static task *tasks_take_all(task_list *l) {
     task *first = l->first;
     l->first = NULL;
     l->end = &l->first;
@@ -60,7 +60,7 @@ static void *run_thread(void *arg) {
     for (task *t = next_task(p); t; t = next_task(p)) {
         t->work(t);
         pthread_mutex_lock(&p->lock);
-        append(&p->ready, t);
+        tasks_append(&p->ready, t);
         pthread_mutex_unlock(&p->lock);
         (void)!write(p->fd, &one, sizeof one); /* it cannot be full */
     }
@@ -75,14 +75,14 @@ static void call_done(task *t) {
     }
 }
 
-static void on_ready(void *arg, uint32_t events) {
+static void tasks_on_ready(void *arg, uint32_t events) {
     tasks *p = arg;
     uint64_t n;
     (void)events;
     if (read(p->fd, &n, sizeof n) != (ssize_t)sizeof n)
         return;
     pthread_mutex_lock(&p->lock);
-    task *t = take_all(&p->ready);
+    task *t = tasks_take_all(&p->ready);
     pthread_mutex_unlock(&p->lock);
     call_done(t);
 }
@@ -94,7 +94,7 @@ tasks *tasks_create(int set, unsigned n_threads) {
     p->queue.end = &p->queue.first;
     p->ready.end = &p->ready.first;
     p->set = set;
-    p->watch = (watch){on_ready, p};
+    p->watch = (watch){tasks_on_ready, p};
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     p->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -111,7 +111,7 @@ tasks *tasks_create(int set, unsigned n_threads) {
 
 void tasks_add(tasks *p, task *t) {
     pthread_mutex_lock(&p->lock);
-    append(&p->queue, t);
+    tasks_append(&p->queue, t);
     pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->lock);
 }
@@ -125,8 +125,8 @@ void tasks_free(tasks *p) {
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i], NULL);
-    call_done(take_all(&p->ready));
-    call_done(take_all(&p->queue));
+    call_done(tasks_take_all(&p->ready));
+    call_done(tasks_take_all(&p->queue));
     if (p->fd >= 0) {
         loop_remove(p->set, p->fd);
         close(p->fd);

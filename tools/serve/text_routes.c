@@ -48,7 +48,7 @@ static void release(reading *x) {
     free(x);
 }
 
-static void start(serve *s, http_request *r, int (*read)(reading *x)) {
+static void text_route_start(serve *s, http_request *r, int (*read)(reading *x)) {
     text_answer *a = calloc(1, sizeof *a);
     if (!a) {
         http_error(r, 503, "server_error", NULL, NULL, "out of memory");
@@ -69,7 +69,7 @@ static void put_ids(mn_text *out, const int32_t *ids, uint32_t n) {
 
 /* A megabyte is tokenised in a second at worst: what no context can hold and is longer than that is
  * refused. 0: the error is set. */
-static int check_length(const serve *s, size_t n, json_error *e) {
+static int text_route_check_length(const serve *s, size_t n, json_error *e) {
     enum { ALWAYS = 1 << 20 };
     const size_t most = (size_t)s->n_ctx * s->longest_token;
     if (n <= ALWAYS || n <= most)
@@ -90,7 +90,7 @@ static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, 
         return 0;
     if (!prompt)
         return json_fail(e, "prompt", "prompt: found none, expected a string, or messages");
-    if (!check_length(s, strlen(prompt), e))
+    if (!text_route_check_length(s, strlen(prompt), e))
         return 0;
     const uint32_t flags = MN_TEXT_PARSE_SPECIAL | (special ? MN_TEXT_ADD_SPECIAL : 0);
     const mn_str text = {prompt, strlen(prompt)};
@@ -99,7 +99,7 @@ static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, 
 }
 
 /* The answer, with vLLM's fields. 0: the error is set. */
-static int tokenize(reading *x) {
+static int text_route_tokenize(reading *x) {
     serve *s = x->s;
     mn_text *out = &((text_answer *)(void *)x)->out;
     int32_t *ids = NULL;
@@ -127,14 +127,14 @@ static int tokenize(reading *x) {
 }
 
 void route_tokenize(serve *s, http_request *r) {
-    start(s, r, tokenize);
+    text_route_start(s, r, text_route_tokenize);
 }
 
 /* ---- /detokenize ----------------------------------------------------------------------------- */
 
 /* Appends the text of one id, or (id -1) what is kept back. The stream fails for want of memory
  * alone. */
-static void push(mn_stream *stream, int32_t id, mn_text *out) {
+static void text_route_push(mn_stream *stream, int32_t id, mn_text *out) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
     const mn_status st = id < 0 ? mn_stream_finish(stream, &events, &n, NULL)
@@ -156,14 +156,14 @@ static int put_texts(const serve *s, const cJSON *list, mn_stream *stream, mn_te
         const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(x >= 0 && x < n_vocab) || x != floor(x))
             return json_fail(e, "tokens", "tokens: expected token ids below %.0f", n_vocab);
-        push(stream, (int32_t)x, out);
+        text_route_push(stream, (int32_t)x, out);
     }
-    push(stream, -1, out);
+    text_route_push(stream, -1, out);
     mn_text_puts(out, "\"}\n");
     return 1;
 }
 
-static int detokenize(reading *x) {
+static int text_route_detokenize(reading *x) {
     mn_stream *stream = NULL;
     mn_error err = MN_ERROR;
     mn_text *out = &((text_answer *)(void *)x)->out;
@@ -176,5 +176,5 @@ static int detokenize(reading *x) {
 }
 
 void route_detokenize(serve *s, http_request *r) {
-    start(s, r, detokenize);
+    text_route_start(s, r, text_route_detokenize);
 }

@@ -43,7 +43,7 @@ struct upstream_call {
 
 /* ---- sockets and time ------------------------------------------------------------------------ */
 
-static void on_ready(void *arg, uint32_t events) {
+static void upstream_on_ready(void *arg, uint32_t events) {
     socket_row *row = arg;
     upstream *u = row->owner;
     int bits = 0;
@@ -73,7 +73,7 @@ static socket_row *row_of(upstream *u, int fd) {
     if (!u->rows[i])
         u->rows[i] = calloc(1, sizeof(socket_row));
     if (u->rows[i] && !u->rows[i]->owner)
-        *u->rows[i] = (socket_row){{on_ready, u->rows[i]}, u, fd, 0};
+        *u->rows[i] = (socket_row){{upstream_on_ready, u->rows[i]}, u, fd, 0};
     return u->rows[i];
 }
 
@@ -118,7 +118,7 @@ int upstream_wait_ms(const upstream *u) {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static size_t on_body(char *bytes, size_t size, size_t n, void *arg) {
+static size_t upstream_on_body(char *bytes, size_t size, size_t n, void *arg) {
     upstream_call *c = arg;
     return c->params.body_came(c->params.arg, bytes, size * n) ? size * n : 0;
 }
@@ -138,7 +138,7 @@ void upstream_cancel(upstream_call *c) {
 }
 
 /* base and path, with what may not stand in a URL as %XX. */
-static int set_url(upstream_call *c, const char *path) {
+static int upstream_set_url(upstream_call *c, const char *path) {
     mn_text url = {0};
     char code[4];
     mn_text_puts(&url, c->params.base);
@@ -154,7 +154,7 @@ static int set_url(upstream_call *c, const char *path) {
     return result == CURLE_OK;
 }
 
-static int add_header(upstream_call *c, const char *line) {
+static int upstream_add_header(upstream_call *c, const char *line) {
     struct curl_slist *grown = c->owner->api->slist_append(c->headers, line);
     if (grown)
         c->headers = grown;
@@ -176,7 +176,7 @@ static void set_options(upstream_call *c) {
     api->easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)PIECE);
     api->easy_setopt(easy, CURLOPT_ERRORBUFFER, c->error);
     api->easy_setopt(easy, CURLOPT_PRIVATE, c);
-    api->easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+    api->easy_setopt(easy, CURLOPT_WRITEFUNCTION, upstream_on_body);
     api->easy_setopt(easy, CURLOPT_WRITEDATA, c);
     api->easy_setopt(easy, CURLOPT_HTTPHEADER, c->headers);
     if (c->owner->ca)
@@ -195,10 +195,11 @@ upstream_call *upstream_start(upstream *u, const upstream_params *params) {
     c->owner = u;
     c->params = *params;
     c->easy = u->api->easy_init();
-    int ok = c->easy && set_url(c, params->path);
-    ok = ok && add_header(c, "Expect:"); /* no wait for "100 Continue" before a long prompt */
+    int ok = c->easy && upstream_set_url(c, params->path);
+    ok = ok &&
+         upstream_add_header(c, "Expect:"); /* no wait for "100 Continue" before a long prompt */
     for (size_t i = 0; i < params->n_headers && ok; i++)
-        ok = add_header(c, params->headers[i]);
+        ok = upstream_add_header(c, params->headers[i]);
     if (ok)
         set_options(c);
     if (ok && u->api->multi_add_handle(u->multi, c->easy) == CURLM_OK)
@@ -235,7 +236,7 @@ int upstream_was_connected(const upstream_call *c) {
 }
 
 /* A transfer is over: its answer is whole, or there is an error. */
-static void end_call(upstream *u, CURL *easy, CURLcode result) {
+static void upstream_end_call(upstream *u, CURL *easy, CURLcode result) {
     char *found = NULL;
     u->api->easy_getinfo(easy, CURLINFO_PRIVATE, &found);
     upstream_call *c = (upstream_call *)(void *)found;
@@ -254,7 +255,7 @@ void upstream_run(upstream *u) {
     for (CURLMsg *m = u->api->multi_info_read(u->multi, &n); m;
          m = u->api->multi_info_read(u->multi, &n))
         if (m->msg == CURLMSG_DONE)
-            end_call(u, m->easy_handle, m->data.result);
+            upstream_end_call(u, m->easy_handle, m->data.result);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -128,7 +128,7 @@ static void zstring(pass *p, const char **s) {
 }
 
 /* A count that has a limit. */
-static void count(pass *p, uint32_t *n, uint32_t most) {
+static void wire_count(pass *p, uint32_t *n, uint32_t most) {
     u32(p, n);
     if (!p->out && *n > most) {
         p->bad = 1;
@@ -168,7 +168,7 @@ static void pass_sample(pass *p, mn_sample_params *s) {
 #define MN_SAMPLE_I32(member, ...) i32(p, &s->member);
 #include "samplers.def"
     i32(p, &s->ignore_stop);
-    count(p, &s->n_stop, 1024);
+    wire_count(p, &s->n_stop, 1024);
     ids(p, &s->stop, s->n_stop);
     u32(p, &s->min_new);
     u32(p, &s->flags);
@@ -180,7 +180,7 @@ static void pass_breakers(pass *p, wire_submit *m) {
     mn_sample_params *s = &m->sample;
     m->has_breakers = p->out ? s->dry_breakers != NULL : 0;
     u32(p, &m->has_breakers);
-    count(p, &s->n_dry_breakers, MN_MAX_DRY_BREAKERS);
+    wire_count(p, &s->n_dry_breakers, MN_MAX_DRY_BREAKERS);
     for (uint32_t i = 0; i < s->n_dry_breakers; i++) {
         if (p->out)
             m->breakers[i] = s->dry_breakers[i];
@@ -195,14 +195,14 @@ static void pass_submit(pass *p, wire_submit *m) {
     u64(p, &m->id);
     u32(p, &m->n_ids);
     u32(p, &m->n_drawn);
-    count(p, &m->n_top, WIRE_MAX_TOP);
+    wire_count(p, &m->n_top, WIRE_MAX_TOP);
     u32(p, &m->flags);
     u32(p, &m->priority);
     pass_sample(p, &m->sample);
     pass_breakers(p, m);
     u64(p, &m->cache_salt);
     ids(p, &m->ids, m->n_ids);
-    count(p, &m->n_bias, WIRE_MAX_BIAS);
+    wire_count(p, &m->n_bias, WIRE_MAX_BIAS);
     ids(p, &m->bias_ids, m->n_bias);
     floats(p, &m->bias, m->n_bias);
     u32(p, &m->form);
@@ -263,7 +263,7 @@ static void pass_event(pass *p, wire_event *m) {
     u32(p, &m->n_drawn);
     u32(p, &m->n_preempted);
     f32(p, &m->logprob);
-    count(p, &m->n_top, WIRE_MAX_TOP);
+    wire_count(p, &m->n_top, WIRE_MAX_TOP);
     ids(p, &m->top_ids, m->kind == MN_REQUEST_TOKEN ? m->n_top : 0);
     floats(p, &m->top_logprobs, m->kind == MN_REQUEST_TOKEN ? m->n_top : 0);
     u32(p, &m->n_prompt);
@@ -311,7 +311,7 @@ static void pass_beat(pass *p, wire_beat *m) {
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Where the message begins; its length follows in end. */
-static size_t begin(mn_text *out, wire_type type) {
+static size_t wire_begin(mn_text *out, wire_type type) {
     const uint32_t head[2] = {0, type};
     const size_t at = out->len;
     mn_text_put(out, (const char *)head, HEAD);
@@ -320,7 +320,7 @@ static size_t begin(mn_text *out, wire_type type) {
 
 /* Pads the message that begins at `at`, and writes its length into its head. A message that memory
  * ran out for is taken back: what is in the buffer are whole ones. */
-static void end(mn_text *out, size_t at) {
+static void wire_end(mn_text *out, size_t at) {
     pass p = {.out = out};
     align(&p, 8);
     const uint32_t n = (uint32_t)(out->len - at - HEAD);
@@ -335,9 +335,9 @@ static void end(mn_text *out, size_t at) {
     void wire_put_##name(mn_text *out, const wire_##name *m) {                                     \
         pass p = {.out = out};                                                                     \
         wire_##name copy = *m;                                                                     \
-        const size_t at = begin(out, TYPE);                                                        \
+        const size_t at = wire_begin(out, TYPE);                                                   \
         pass_##name(&p, &copy);                                                                    \
-        end(out, at);                                                                              \
+        wire_end(out, at);                                                                         \
     }
 PUT(open, WIRE_OPEN)
 PUT(submit, WIRE_SUBMIT)
@@ -349,9 +349,9 @@ PUT(vector, WIRE_VECTOR)
 PUT(beat, WIRE_BEAT)
 
 void wire_put_id(mn_text *out, wire_type type, uint64_t id) {
-    const size_t at = begin(out, type);
+    const size_t at = wire_begin(out, type);
     mn_text_put(out, (const char *)&id, sizeof id);
-    end(out, at);
+    wire_end(out, at);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

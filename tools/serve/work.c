@@ -31,7 +31,7 @@ work *work_create(mn_session *s) {
 }
 
 /* Where the entry of id is, or would be. */
-static entry **find(work *w, uint64_t id) {
+static entry **work_find(work *w, uint64_t id) {
     entry **at = &w->slots[id % SLOTS];
     while (*at && (*at)->id != id)
         at = &(*at)->next;
@@ -66,7 +66,7 @@ static mn_status submit(work *w, const wire_submit *m, mn_constraint *c, uint64_
 /* The last event of a generation has come, or it never began. */
 static void forget(work *w, uint64_t id) {
     pthread_mutex_lock(&w->lock);
-    entry **at = find(w, id);
+    entry **at = work_find(w, id);
     entry *e = *at;
     if (e)
         *at = e->next;
@@ -82,7 +82,7 @@ mn_status work_submit(work *w, const wire_submit *m, mn_constraint *c, mn_error 
         return MN_OUT_OF_MEMORY;
     e->id = m->id;
     pthread_mutex_lock(&w->lock);
-    *find(w, m->id) = e;
+    *work_find(w, m->id) = e;
     pthread_mutex_unlock(&w->lock);
     uint64_t request = 0;
     const mn_status st = submit(w, m, c, &request, err);
@@ -91,7 +91,7 @@ mn_status work_submit(work *w, const wire_submit *m, mn_constraint *c, mn_error 
         return st;
     }
     pthread_mutex_lock(&w->lock);
-    e = *find(w, m->id);
+    e = *work_find(w, m->id);
     if (e) /* else it has ended already */
         e->request = request;
     pthread_mutex_unlock(&w->lock);
@@ -100,7 +100,7 @@ mn_status work_submit(work *w, const wire_submit *m, mn_constraint *c, mn_error 
 
 void work_abort(work *w, uint64_t id) {
     pthread_mutex_lock(&w->lock);
-    const entry *e = *find(w, id);
+    const entry *e = *work_find(w, id);
     const uint64_t request = e ? e->request : 0;
     pthread_mutex_unlock(&w->lock);
     if (e)
