@@ -146,7 +146,7 @@ static void merge(const attn *a, float *into, const float *part) {
 }
 
 /* y: [dv], the output of a head; the sink counts as one more position without a value. */
-static void finish(const attn *a, float *st, int64_t head, float *y) {
+static void attention_finish(const attn *a, float *st, int64_t head, float *y) {
     const mnk_vector *v = a->v;
     const mnc_weight *sinks = mnc_optional(a->c, MN_ATTENTION_SINKS);
     if (sinks) {
@@ -426,7 +426,7 @@ static void whole(attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
         const int64_t head = h * a->g + i % a->g;
         float *y = out_of(a, r, head);
         if (a->pos[r] >= 0)
-            finish(a, a->total + i * st, head, y);
+            attention_finish(a, a->total + i * st, head, y);
     }
 }
 
@@ -504,7 +504,7 @@ static void merges(const attn *a, const mnc_worker *w) {
         reset(a, a->total);
         for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++)
             merge(a, a->total, parts + ci * st);
-        finish(a, a->total, head, out_of(a, r, head));
+        attention_finish(a, a->total, head, out_of(a, r, head));
     }
 }
 

@@ -130,7 +130,7 @@ INLINE void put_w(const uint8_t *p, uint8_t *to, float step[MNK_LANES], const la
 
 /* ---- products -------------------------------------------------------------------------------- */
 /* Span b with nw groups of weights and nx of x. */
-INLINE void multiply(work *o, int64_t b, const int nw, const int nx) {
+INLINE void lanes_multiply(work *o, int64_t b, const int nw, const int nx) {
     TILES_ZERO();
     for (int i = 0; i < STEPS; i++) {
         const int64_t x_at = (STEPS * b + i) * TILE_BYTES;
@@ -180,9 +180,9 @@ INLINE void add_span(work *o, int64_t s, int64_t k, int64_t b, const int nw, con
         put_w(p, o->w[i][0], o->step[i], t);
     }
     if (o->r > MNK_GROUP)
-        multiply(o, b, nw, 2);
+        lanes_multiply(o, b, nw, 2);
     else
-        multiply(o, b, nw, 1);
+        lanes_multiply(o, b, nw, 1);
     for (int i = 0; i < nw; i++)
         add_scaled(o, i, s + i, k, b);
 }
