@@ -221,5 +221,16 @@ def test_passes(path):
         assert r["skipped"] <= 15, r["skipped"]
 
 
+# ---- the host's part of a plugin, with launches that compute nothing ----
+NUMBERS = ("honesty.repeat", "graph.views", "call.two_queues")  # beside numeric.*: they compare results
+
+
+def test_passes_but_numbers(path):
+    r = report(path, "--limit", "300")
+    bad = {name: why for name, why in failed(r).items() if not name.startswith("numeric.") and name not in NUMBERS}
+    assert not bad, bad
+    assert r["passed"] > 60 and not r["skipped"], (r["passed"], r["skipped"])
+
+
 MINERVA = sys.argv[1]
 globals()["test_" + sys.argv[2]](*sys.argv[3:])

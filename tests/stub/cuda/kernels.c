@@ -1,0 +1,336 @@
+/* kernels.c -- launches of plugins/cuda without kernels: each touches what it is given from end to
+ * end, so that sanitizers see places that are not there, and leaves zeros in outputs. The sum alone
+ * is one, for the self-test. */
+#include "exchange.h"
+#include "gemm_args.h"
+#include "types.h"
+
+/* The bytes are there. */
+static void reads(const void *p, int64_t bytes) {
+    volatile char seen = 0;
+    const char *at = p;
+    for (int64_t i = 0; at && i < bytes; i += 64)
+        seen = at[i];
+    if (at && bytes > 0)
+        seen = at[bytes - 1];
+    (void)seen;
+}
+static void writes(void *p, int64_t bytes) {
+    if (p && bytes > 0)
+        memset(p, 0, (size_t)bytes);
+}
+static int64_t kind_bytes(int kind) {
+    return kind == CU_F32 ? 4 : 2;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind) {
+    (void)s, (void)kind;
+    reads(x, (int64_t)rows * K * 4);
+    writes(y, (int64_t)rows * ld * 2);
+}
+void cu_rms_norm(cudaStream_t s, const cu_norm *a) {
+    (void)s;
+    reads(a->x, (int64_t)a->x_rows * a->D * 4);
+    reads(a->w, (int64_t)a->D * 4);
+    reads(a->gather, a->gather ? a->rows * 4 : 0);
+    writes(a->y, (int64_t)a->rows * a->D * kind_bytes(a->y_kind));
+    writes(a->half, (int64_t)a->rows * a->ld * 2);
+}
+void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
+                   int rows, int w_rows, int D, float eps) {
+    (void)s, (void)eps;
+    reads(x, (int64_t)rows * D * 4);
+    reads(w, (int64_t)w_rows * D * 4);
+    reads(b, (int64_t)w_rows * D * 4);
+    writes(y, (int64_t)rows * D * 4);
+}
+void cu_embed_state(cudaStream_t s, const cu_embed *e) {
+    (void)s;
+    reads(e->src, e->T * 4);
+    reads(e->row_slot, e->T * 4);
+    writes(e->ids, e->T * 4);
+    writes(e->row_pos, e->T * 4);
+}
+void cu_rope_run(cudaStream_t s, const cu_rope *r) {
+    (void)s;
+    reads(r->x, (int64_t)r->T * r->H * r->D * 4);
+    reads(r->row_pos, r->T * 4);
+    writes(r->y, (int64_t)r->T * r->H * r->D * 4);
+}
+void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e) {
+    (void)s;
+    float *y = e->y;
+    reads(e->a, e->n * 4);
+    reads(e->b, e->b ? e->n * 4 : 0);
+    if (e->what != CU_EW_ADD || e->y_kind != CU_F32) {
+        writes(e->y, e->n * kind_bytes(e->y_kind));
+        return;
+    }
+    for (int64_t i = 0; i < e->n; i++)
+        y[i] = e->a[i] + e->b[i];
+}
+void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D) {
+    (void)s;
+    reads(x, (int64_t)T * D * 4);
+    reads(rows, O * 4);
+    writes(y, (int64_t)O * D * 4);
+}
+void cu_copy_view(cudaStream_t s, const cu_view *v) {
+    (void)s;
+    reads(v->apart, 4);
+    if (!v->to_apart)
+        writes(v->dense, v->n * 4);
+}
+void cu_sample_run(cudaStream_t s, const cu_sample *a) {
+    (void)s;
+    reads(a->logits, (int64_t)a->O * a->V * 4);
+    reads(a->out_slot, a->O * 4);
+    writes(a->adjusted, (int64_t)a->O * a->V * 4);
+    writes(a->count, (int64_t)a->O * a->V * 4);
+    writes(a->ids, a->O * 4);
+    writes(a->logprob, a->O * 4);
+    writes(a->top_ids, (int64_t)a->O * a->n_top * 4);
+    writes(a->top_logprobs, (int64_t)a->O * a->n_top * 4);
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+static void touch_cache(const cu_cache *c) {
+    reads(c->row_pos, c->T * 4);
+    reads(c->row_slot, c->T * 4);
+    reads(c->pages, (int64_t)c->S * c->P * 4);
+    reads(c->kv, c->n_pages * (int64_t)c->page_bytes);
+}
+void cu_store_run(cudaStream_t s, const cu_store *a) {
+    (void)s;
+    touch_cache(&a->c);
+    reads(a->k, (int64_t)a->c.T * a->c.Hkv * a->c.dk * 4);
+    reads(a->v, (int64_t)a->c.T * a->c.Hkv * a->c.dv * 4);
+}
+static void touch_attend(const cu_attend *a, unsigned slices) {
+    touch_cache(&a->c);
+    reads(a->q, (int64_t)a->c.T * a->H * a->c.dk * 4);
+    reads(a->sinks, a->H * 4);
+    reads(a->seqs, a->n_seqs * 16);
+    writes(a->y, (int64_t)a->c.T * a->H * a->c.dv * kind_bytes(a->y_kind));
+    if (slices > 1)
+        writes(a->partial, (int64_t)a->c.T * a->H * a->max_splits * (a->c.dv + 2) * 4);
+}
+void cu_attend_f32(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    (void)s;
+    touch_attend(&x->a, grid.z);
+}
+void cu_attend_f16(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    cu_attend_f32(s, x, grid);
+}
+void cu_attend_tiles(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    cu_attend_f32(s, x, grid);
+}
+void cu_attend_q8_0(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    cu_attend_f32(s, x, grid);
+}
+void cu_attend_any(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    cu_attend_f32(s, x, grid);
+}
+static void attend_prompt(cudaStream_t s, const cu_attend *a, dim3 grid) {
+    (void)s, (void)grid;
+    touch_attend(a, 1);
+}
+const cu_prompt_kernel cu_prompt_f16[CU_PROMPT_KERNELS] = {{64, 50000, attend_prompt},
+                                                           {96, 70000, attend_prompt},
+                                                           {128, 90000, attend_prompt},
+                                                           {256, 170000, attend_prompt}};
+const cu_prompt_kernel cu_prompt_q8_0[CU_PROMPT_KERNELS] = {{64, 50000, attend_prompt},
+                                                            {96, 70000, attend_prompt},
+                                                            {128, 90000, attend_prompt},
+                                                            {256, 170000, attend_prompt}};
+
+/* ---- experts --------------------------------------------------------------------------------- */
+void cu_moe_sort(cudaStream_t s, const cu_sort *a) {
+    (void)s;
+    reads(a->of, a->n_pairs * 4);
+    writes(a->pairs, a->n_pairs * 4);
+    writes(a->start, (a->n + 1) * 4);
+    writes(a->active, a->n_active * 4);
+}
+static void touch_route(const cu_route *r) {
+    reads(r->logits, (int64_t)r->T * r->n * 4);
+    reads(r->bias, r->n * 4);
+    writes(r->experts, (int64_t)r->T * r->k * 4);
+    writes(r->weights, (int64_t)r->T * r->k * 4);
+}
+void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then) {
+    touch_route(r);
+    cu_moe_sort(s, then);
+}
+void cu_router_run(cudaStream_t s, const cu_router *a) {
+    (void)s;
+    reads(a->x, a->D * 4);
+    writes(a->y, a->D * 4);
+    writes(a->scores, a->route.n * 4);
+    writes(a->arrived, 4);
+    touch_route(&a->route);
+}
+void cu_sort_rows(cudaStream_t s, const cu_sorted *a) {
+    (void)s;
+    reads(a->pairs, a->n_pairs * 4);
+    writes(a->y, (int64_t)a->n_pairs * a->ld * 2);
+}
+void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs, int n_pairs,
+                    int bytes) {
+    (void)s;
+    reads(pairs, n_pairs * 4);
+    reads(x, (int64_t)n_pairs * bytes);
+    writes(y, (int64_t)n_pairs * bytes);
+}
+void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
+                    float *y, int T, int k, int D) {
+    (void)s;
+    reads(x, (int64_t)T * k * D * 4);
+    reads(weights, (int64_t)T * k * 4);
+    reads(residual, (int64_t)T * D * 4);
+    writes(y, (int64_t)T * D * 4);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+static void touch_linear(const cu_linear *a) {
+    const int row_bytes = a->x_kind == CU_F32 ? a->K * 4 : a->x_ld * 2;
+    const int x_rows = a->experts.of ? a->rows / a->experts.x_div : a->rows;
+    reads(a->x, (int64_t)(a->gather ? a->x_rows : x_rows) * row_bytes);
+    for (int i = 0; i < a->n_seg; i++) {
+        const bool glu = a->epi == CU_EPI_GLU;
+        const int64_t bytes = glu ? kind_bytes(a->y_kind) : 4;
+        reads(a->seg[i].w.at[0], 1);
+        reads(a->seg[i].bias, a->seg[i].rows * 4);
+        if (!glu || i == 0)
+            writes(a->seg[i].y, (int64_t)a->rows * a->seg[i].rows * bytes);
+    }
+}
+static void multiply(const cu_card *d, cudaStream_t s, const cu_linear *a) {
+    (void)d, (void)s;
+    touch_linear(a);
+}
+void cu_scores_run(cudaStream_t s, const cu_linear *a) {
+    multiply(NULL, s, a);
+}
+void cu_gemm_mma_init(void) {
+}
+static void touch_gemm(const gemm_args *a) {
+    for (int i = 0; i < a->n_seg; i++)
+        reads(a->seg[i].w, 1);
+}
+void gemm_mma_launch(cudaStream_t s, const gemm_args *a, bool tall, bool bf16, int64_t tiles,
+                     const char *x, int64_t pitch) {
+    (void)s, (void)tall, (void)bf16, (void)tiles;
+    reads(x, a->rows * pitch);
+    touch_gemm(a);
+}
+static bool gemm_init(void) {
+    return false;
+}
+static void gemm_launch(cudaStream_t s, const gemm_params *p, int blocks) {
+    (void)s, (void)blocks;
+    touch_gemm(&p->a);
+}
+#define GEMM_ROWS                                                                                  \
+    {64, gemm_init, gemm_launch}, {96, gemm_init, gemm_launch}, {64, gemm_init, gemm_launch},      \
+        {32, gemm_init, gemm_launch}, {                                                            \
+        64, gemm_init, gemm_launch                                                                 \
+    }
+const gemm_kernel gemm_kernels_f16[CU_GEMM_SHAPES] = {GEMM_ROWS};
+const gemm_kernel gemm_kernels_bf16[CU_GEMM_SHAPES] = {GEMM_ROWS};
+
+/* ---- types of weights ------------------------------------------------------------------------ */
+static void type_init(const cu_card *d) {
+    (void)d;
+}
+static void expand(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld, int pitch,
+                   void *out) {
+    (void)s, (void)row, (void)ld;
+    reads(w->at[0], 1);
+    writes(out, n * pitch * 2);
+}
+static void embed(cudaStream_t s, const cu_embed *e) {
+    (void)s;
+    reads(e->ids, e->T * 4);
+    reads(e->table.at[0], 1);
+    writes(e->x, (int64_t)e->T * e->D * 4);
+}
+static void import(cudaStream_t s, const cu_import *i) {
+    (void)s;
+    reads(i->data, 1);
+    for (int p = 0; p < CU_MAX_PLANES; p++)
+        reads(i->to.at[p], 1);
+}
+#define FLOAT(type, id, bytes, half_)                                                              \
+    const cu_type cu_type_##type = {.dtype = id,                                                   \
+                                    .name = #type,                                                 \
+                                    .bits = {1024 * (bytes)},                                      \
+                                    .align = CU_K_ALIGN,                                           \
+                                    .block = 1,                                                    \
+                                    .block_bytes = bytes,                                          \
+                                    .half = half_,                                                 \
+                                    .init = type_init,                                             \
+                                    .gemv = multiply,                                              \
+                                    .mmv = (half_) == CU_F32 ? NULL : multiply,                    \
+                                    .expand = expand,                                              \
+                                    .embed = embed}
+#define PACKED(type, id, block_, bytes, extra)                                                     \
+    const cu_type cu_type_##type = {.dtype = id,                                                   \
+                                    .name = #type,                                                 \
+                                    .bits = {1024, 512, 128, 128},                                 \
+                                    .align = 128,                                                  \
+                                    .block = block_,                                               \
+                                    .block_bytes = bytes,                                          \
+                                    .planes = extra,                                               \
+                                    .half = CU_HALF,                                               \
+                                    .widens = true,                                                \
+                                    .init = type_init,                                             \
+                                    .gemv = multiply,                                              \
+                                    .mmv = multiply,                                               \
+                                    .expand = expand,                                              \
+                                    .embed = embed,                                                \
+                                    .import = import}
+FLOAT(f32, MN_F32, 4, CU_F32);
+FLOAT(f16, MN_F16, 2, CU_HALF);
+FLOAT(bf16, MN_BF16, 2, CU_LOW);
+PACKED(q4_0, MN_Q4_0, 32, 18, false);
+PACKED(q4_1, MN_Q4_1, 32, 20, false);
+PACKED(q5_0, MN_Q5_0, 32, 22, false);
+PACKED(q5_1, MN_Q5_1, 32, 24, false);
+PACKED(q8_0, MN_Q8_0, 32, 34, false);
+PACKED(q2_k, MN_Q2_K, 256, 84, false);
+PACKED(q3_k, MN_Q3_K, 256, 110, false);
+PACKED(q4_k, MN_Q4_K, 256, 144, false);
+PACKED(q5_k, MN_Q5_K, 256, 176, false);
+PACKED(q6_k, MN_Q6_K, 256, 210, false);
+PACKED(iq4_nl, MN_IQ4_NL, 32, 18, false);
+PACKED(iq4_xs, MN_IQ4_XS, 256, 136, false);
+PACKED(mxfp4, MN_MXFP4, 32, 17, false);
+PACKED(mxfp4_split, MN_MXFP4_SPLIT, 32, 16, true);
+PACKED(mlx4_32, MN_MLX4_32, 32, 16, true);
+PACKED(mlx4_64, MN_MLX4_64, 64, 32, true);
+PACKED(mlx4_128, MN_MLX4_128, 128, 64, true);
+PACKED(mlx8_32, MN_MLX8_32, 32, 32, true);
+PACKED(mlx8_64, MN_MLX8_64, 64, 64, true);
+PACKED(mlx8_128, MN_MLX8_128, 128, 128, true);
+
+/* ---- groups: a card alone is in none -------------------------------------------------------- */
+void cu_sum_words(cudaStream_t s, const cu_sum *a) {
+    (void)s, (void)a;
+}
+void cu_sum_parts(cudaStream_t s, const cu_sum *a) {
+    (void)s, (void)a;
+}
+void cu_sum_rows(cudaStream_t s, const cu_sum *a) {
+    (void)s, (void)a;
+}
+void cu_gather_run(cudaStream_t s, const cu_gather_parts *a) {
+    (void)s, (void)a;
+}
+void cu_take_run(cudaStream_t s, const cu_take *a) {
+    (void)s, (void)a;
+}
+void cu_count_exchanges(cudaStream_t s, cu_mailbox *mail, uint32_t n) {
+    (void)s, (void)mail, (void)n;
+}
