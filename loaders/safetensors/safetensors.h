@@ -1,14 +1,14 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
  * (the table), model.c (which files make the model), header.c (one weight file), config.c and
  * rope.c (config.json), families.c (differences between families), names.c (tensor names),
- * layout.c, f8.c and nvfp4.c (tensors that are stored otherwise than a graph wants them), json.c
+ * layout.c, f8.c and nvfp4.c (tensors that are stored otherwise than a graph wants them), hf_json.c
  * (checked access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
 #include "../common/common.h"
 #include <cjson/cJSON.h>
 
-/* ---- json.c ---------------------------------------------------------------------------------- */
+/* ---- hf_json.c ------------------------------------------------------------------------------ */
 #define JSON_MAX 100000000u    /* bytes: what the format allows for a header; also of an index */
 #define CONFIG_MAX (16u << 20) /* of config.json; the tree of it may take forty times that */
 /* Parses f's bytes [offset, offset + n), at most max of them, as one JSON object; cJSON_Delete by

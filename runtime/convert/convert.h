@@ -1,8 +1,8 @@
 /* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian).
  *
- * plan.c decides which tensors the file holds, in which form and type; meta.c which keys; gguf.c
- * lays both out; write.c turns rows and writes them. Convention keys of loaders (minerva.*) are
- * applied, so that readers of GGUF find GGUF's conventions. */
+ * plan.c decides which tensors the file holds, in which form and type; meta.c which keys;
+ * gguf_out.c lays both out; write.c turns rows and writes them. Convention keys of loaders
+ * (minerva.*) are applied, so that readers of GGUF find GGUF's conventions. */
 #ifndef MN_CONVERT_H
 #define MN_CONVERT_H
 #include "model/model.h"
@@ -80,7 +80,7 @@ mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_erro
 mn_status mn_convert_arch_int(mn_convert_plan *p, const char *stem, int64_t v, mn_error *err);
 mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool v, mn_error *err);
 
-/* ---- gguf.c ---------------------------------------------------------------------------------- */
+/* ---- gguf_out.c ------------------------------------------------------------------------------ */
 mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out,
                          mn_error *err); /* all that comes before the data, padded */
 

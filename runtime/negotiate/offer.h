@@ -1,6 +1,6 @@
 /* offer.h -- interfaces between the parts of negotiation: the offer of one device (offer.c), the
  * reasons of a refusal (refusal.c), the cost of a segment (segment.c, cost.c), the assignment of
- * nodes to devices (plan.c). choose.h has the choice among plans. */
+ * nodes to devices (split_plan.c). choose.h has the choice among plans. */
 #ifndef MN_OFFER_H
 #define MN_OFFER_H
 #include "negotiate/negotiate.h"
@@ -76,7 +76,7 @@ static inline double mn_score(double decode_us, double prefill_us) {
 mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                         mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err);
 
-/* ---- plan.c ---------------------------------------------------------------------------------- */
+/* ---- split_plan.c --------------------------------------------------------------------------- */
 #define MN_MAX_SPLIT 16 /* devices of one plan */
 typedef struct {
     mn_status status; /* MN_OK, or why these devices cannot: MN_UNSUPPORTED, MN_OUT_OF_MEMORY */

@@ -4,7 +4,7 @@
  * follow: they make the same calls with weights from their own disks. Activations travel in the
  * plugin; over the connections here go the inputs of steps and what is to be done with them.
  *
- *   place.c      who this process is, by its launcher's variables
+ *   rank_place.c who this process is, by its launcher's variables
  *   message.c    bytes of a message; graphs and weights in them
  *   handshake.c  the first messages: token, versions, model   meet.c     rank 0's side of them
  *   link.c       connections, frames, signs of life
@@ -17,7 +17,7 @@
 #include "model/model.h"
 #include "registry/registry.h"
 
-/* ---- place.c --------------------------------------------------------------------------------- */
+/* ---- rank_place.c --------------------------------------------------------------------------- */
 typedef struct {
     uint32_t rank;
     uint32_t n_ranks; /* 1: this process is alone; the other fields are not set */

@@ -73,13 +73,13 @@ struct mn_registry {
     mn_device_record *devices;
     mn_device_state *state; /* [n_devices + MN_MAX_GROUPS] */
     size_t n_devices, cap_devices;
-    size_t n_groups; /* groups.c: records behind those of devices */
+    size_t n_groups; /* device_groups.c: records behind those of devices */
     uint64_t first_delay_ns, most_delay_ns;
 };
 
 /* devices.c: whether one of its devices is a CPU that can be used. */
 bool mn_plugin_offers_cpu(const mn_plugin_record *plugin);
-/* groups.c: device_open of a device or of a group's members. */
+/* device_groups.c: device_open of a device or of a group's members. */
 mn_status mn_device_call_open(const mn_device_record *rec, mn_device **out, mn_error *why);
 /* lost.c: closes what is open and forgets why devices were lost. */
 void mn_registry_close_devices(mn_registry *reg);

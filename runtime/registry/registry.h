@@ -135,7 +135,7 @@ const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n);
 /* By the name that users type: "cuda:1"; ":0" may be left out or added. NULL = none of that
  * name. */
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
-/* ---- groups of devices: groups.c ------------------------------------------------------------- */
+/* ---- groups of devices: device_groups.c ------------------------------------------------------ */
 /* Whether the name names a group: "cuda:0+cuda:1", "cuda:all". */
 bool mn_is_group_name(mn_str name);
 #define MN_GROUP_WHY 400

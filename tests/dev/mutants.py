@@ -39,8 +39,8 @@ MUTANTS = [
     ("runtime/engine/engine.c", "common = common / common_divisor(common, own) * own;", "common = common * own;", ["segments", "windows"], "pages are the product of the devices'"),
     # runtime/negotiate
     ("runtime/negotiate/offer.h", "(128 * decode_us + prefill_us)", "(decode_us + prefill_us)", ["negotiate"], "drawn ids do not outweigh the prompt"),
-    ("runtime/negotiate/plan.c", "left -= MN_MIN(left,", "left -= 0 * MN_MIN(left,", ["negotiate"], "memory of a pool is given twice"),
-    ("runtime/negotiate/plan.c", "if (bytes > room)", "if (bytes >= room)", ["negotiate"], "layers that just fit do not"),
+    ("runtime/negotiate/split_plan.c", "left -= MN_MIN(left,", "left -= 0 * MN_MIN(left,", ["negotiate"], "memory of a pool is given twice"),
+    ("runtime/negotiate/split_plan.c", "if (bytes > room)", "if (bytes >= room)", ["negotiate"], "layers that just fit do not"),
     ("runtime/negotiate/auto.c", "SPLIT_GAIN 1.1", "SPLIT_GAIN 1.0", ["negotiate"], "a split that gains nothing is taken"),
     ("runtime/negotiate/auto.c", "sum += 1e18;", "sum += 0;", ["negotiate"], "the CPU does not come last"),
     ("runtime/negotiate/segment.c", "+ ahead, page_tokens) + 2)", "+ ahead, page_tokens) + 1)", ["negotiate"], "a window has no page at one end"),

@@ -25,7 +25,7 @@ OWN = {
 # What a file has for another purpose, or may not take from ground.
 ALLOWED = {
     "dtype/dtype.c": "MN_COUNT, MN_MIN, MN_MAX or a format attribute",  # dtype stands on plugin.h alone
-    "runtime/text/jinja/json.c": "an escape of JSON (mn_json_escape)",  # Python's ensure_ascii: surrogate pairs
+    "runtime/text/jinja/tojson.c": "an escape of JSON (mn_json_escape)",  # Python's ensure_ascii: surrogate pairs
     "runtime/text/jinja/format.c": "an escape of JSON (mn_json_escape)",  # Python's repr
 }
 

@@ -1,7 +1,7 @@
 /* check.h -- minerva-check, the program of minerva plugins check: every rule that a plugin must
  * keep, tried on the plugin itself.
  *
- * rules.def lists the rules; check_GROUP_NAME is the function of a rule. The runner (run.c)
+ * rules.def lists the rules; check_GROUP_NAME is the function of a rule. The runner (check_run.c)
  * calls the functions of a group one after the other in a forked child process. A crash or a
  * hang of the child is a failure of the rule that was running, and a new child continues with
  * the next rule. A rule that fails also ends its child: every rule starts in a process that no
@@ -133,7 +133,7 @@ uint32_t check_note_kinds(const check *c);
 /* Whether the linker put a build id into the file. */
 int check_has_build_id(const check *c);
 
-/* ---- run.c ----------------------------------------------------------------------------------- */
+/* ---- check_run.c ----------------------------------------------------------------------------- */
 typedef struct {
     check_facts facts;
     uint64_t hung_ns;      /* time that hanging calls have taken */

@@ -1,7 +1,7 @@
 /* check_main.c -- minerva-check FILE.so, which minerva plugins check becomes (plugins_check.c): the
- * flags, the file mapped read-only, and the report of run.c as a table or as JSON. This process
- * opens no plugin: rules run in children, and the path of the plugin `reference` is asked of a
- * runtime in a child, too. */
+ * flags, the file mapped read-only, and the report of check_run.c as a table or as JSON. This
+ * process opens no plugin: rules run in children, and the path of the plugin `reference` is asked
+ * of a runtime in a child, too. */
 #include "../args.h"
 #include "../out.h"
 #include "check.h"

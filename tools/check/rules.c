@@ -1,7 +1,7 @@
 /* rules.c -- the tables of groups and rules, generated from rules.def, which states the name and
- * the meaning of each rule. A rule is a function check_GROUP_NAME of the file of its group; it
- * gets a check, reports by check_fail and check_skip, and owns nothing after it returns. The
- * tables are constant; run.c, cmd.c and the documents use them. */
+ * the meaning of each rule. A rule is a function check_GROUP_NAME of the file of its group; it gets
+ * a check, reports by check_fail and check_skip, and owns nothing after it returns. The tables are
+ * constant; check_run.c, check_main.c and the documents use them. */
 #include "check.h"
 
 #define GROUP(name, kinds, seconds, first)

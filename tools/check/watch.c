@@ -1,6 +1,6 @@
 /* watch.c -- see watch.h. The state is static, since a rule runs in a process of its own with
  * one plugin: copies of the plugin's tables, and the rule that runs. What the parent reads is in
- * the shared memory of that rule's result (run.c). One line per function of a table makes the
+ * the shared memory of that rule's result (check_run.c). One line per function of a table makes the
  * function that passes calls on. */
 #include "watch.h"
 #include <stdatomic.h>

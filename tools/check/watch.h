@@ -1,6 +1,6 @@
-/* watch.h -- every call of the plugin, observed by the check: a table that records which
- * function runs before it passes the call on. The parent (run.c) sees so which call hangs, and
- * the rules about the process (process.c) look at what a call has left behind. */
+/* watch.h -- every call of the plugin, observed by the check: a table that records which function
+ * runs before it passes the call on. The parent (check_run.c) sees so which call hangs, and the
+ * rules about the process (process.c) look at what a call has left behind. */
 #ifndef MINERVA_CHECK_WATCH_H
 #define MINERVA_CHECK_WATCH_H
 #include "check.h"

@@ -89,7 +89,7 @@ bool mn_jorder_is(int op, int order);
 /* format.c */
 bool mn_jpercent(mn_jctx *c, mn_jstr format, mn_jval args, mn_jval *out);
 bool mn_jformat(mn_jctx *c, mn_jstr format, const mn_jargs *args, mn_jval *out);
-/* json.c */
+/* tojson.c */
 bool mn_jtojson(mn_jctx *c, const mn_jinput *in, mn_jval *out);
 bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars);
 /* any value, all of it user data */

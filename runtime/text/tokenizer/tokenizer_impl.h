@@ -301,7 +301,7 @@ mn_status mn_unigram_init(mn_tokenizer *tok, mn_error *err); /* log_prob, all NA
 mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err);
 void mn_unigram_free(mn_unigram *u);
 
-/* gguf.c, json.c, sentencepiece.c, config.c */
+/* gguf.c, tokenizer_json.c, sentencepiece.c, config.c */
 bool mn_tokenizer_gguf_knows(mn_str model);
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name,

@@ -1,5 +1,5 @@
-/* gguf.c -- the bytes in front of a GGUF file's data: header, keys, tensor descriptions. Source:
- * the specification of GGUF version 3. Written from the plan into one text in memory, whose
+/* gguf_out.c -- the bytes in front of a GGUF file's data: header, keys, tensor descriptions.
+ * Source: the specification of GGUF version 3. Written from the plan into one text in memory, whose
  * `failed` says that memory ran out; numbers are little-endian. */
 #include "convert/convert.h"
 #include <string.h>

@@ -1,7 +1,7 @@
-/* json.c -- a tokeniser from tokenizer.json: model, added tokens, template, in the order in which
- * the parts need each other. Big objects are walked once, never searched: vocabulary and merges are
- * cut out of the text and read by json_vocab.c, only the rest becomes a tree, which lives as long
- * as the call. Normaliser and pre-tokeniser are read by json_stages.c, the decoder by
+/* tokenizer_json.c -- a tokeniser from tokenizer.json: model, added tokens, template, in the order
+ * in which the parts need each other. Big objects are walked once, never searched: vocabulary and
+ * merges are cut out of the text and read by json_vocab.c, only the rest becomes a tree, which
+ * lives as long as the call. Normaliser and pre-tokeniser are read by json_stages.c, the decoder by
  * json_decoder.c. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include "text/json/scan.h"

@@ -1,4 +1,4 @@
-/* json.c -- tojson as Transformers defines it (json.dumps, no HTML escapes), and JSON data as
+/* tojson.c -- tojson as Transformers defines it (json.dumps, no HTML escapes), and JSON data as
  * values. Text that is written keeps its marks: brackets and quotes are the template's, what stands
  * in strings is whose it was. Data that is read is the user's but for the names that are trusted;
  * it is scanned where it stands, so that 1.0 stays a float and large data costs no tree. */

@@ -1,5 +1,5 @@
-/* plan.c -- nodes to devices in an order of preference: by what each can, then by what its memory
- * holds.
+/* split_plan.c -- nodes to devices in an order of preference: by what each can, then by what its
+ * memory holds.
  *
  * Every device in turn is tried on all nodes that nobody has yet; what is too much for its memory
  * is cut to the largest number of layers from the first on. The plugins bound the memory of whole

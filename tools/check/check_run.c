@@ -1,8 +1,8 @@
-/* run.c -- the runner: tries the rules of a group in forked children, and judges children that
- * crash, hang or take too long. The report is in memory that parent and children share (mmap),
+/* check_run.c -- the runner: tries the rules of a group in forked children, and judges children
+ * that crash, hang or take too long. The report is in memory that parent and children share (mmap),
  * so that it holds what a child had found when it ended. The child writes the result of the rule
- * that it runs, the parent those of rules that no child runs. Functions that rules call to
- * report are here, too. */
+ * that it runs, the parent those of rules that no child runs. Functions that rules call to report
+ * are here, too. */
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>

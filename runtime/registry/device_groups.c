@@ -1,6 +1,7 @@
-/* groups.c -- several devices of one plugin as one: records that are made when somebody names them
- * ("cuda:0+cuda:1", "cuda:all") and live as long as the registry. They lie behind the devices, in
- * room that was reserved with them, for records do not move. Lists of devices do not have them. */
+/* device_groups.c -- several devices of one plugin as one: records that are made when somebody
+ * names them ("cuda:0+cuda:1", "cuda:all") and live as long as the registry. They lie behind the
+ * devices, in room that was reserved with them, for records do not move. Lists of devices do not
+ * have them. */
 #include "registry/internal.h"
 #include <stdio.h>
 #include <string.h>

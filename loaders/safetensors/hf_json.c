@@ -1,5 +1,5 @@
-/* json.c -- checked access to JSON. cJSON keeps repeated members, accepts any bytes in strings and
- * ends a string at a NUL, whatever follows: all three are refused here. */
+/* hf_json.c -- checked access to JSON. cJSON keeps repeated members, accepts any bytes in strings
+ * and ends a string at a NUL, whatever follows: all three are refused here. */
 #include "safetensors.h"
 #include <errno.h>
 #include <math.h>

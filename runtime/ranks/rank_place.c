@@ -1,6 +1,6 @@
-/* place.c -- who this process is among those that a launcher started: one row per launcher. The
- * first row whose variables are set counts; what a user sets by hand (RANK, WORLD_SIZE) must agree
- * with the launcher's, for one of the two would be ignored. */
+/* rank_place.c -- who this process is among those that a launcher started: one row per launcher.
+ * The first row whose variables are set counts; what a user sets by hand (RANK, WORLD_SIZE) must
+ * agree with the launcher's, for one of the two would be ignored. */
 #include "ranks/ranks.h"
 #include <limits.h>
 #include <stdio.h>
