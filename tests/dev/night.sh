@@ -18,6 +18,7 @@ oclgrind 12
 tidy 10
 tsan 15
 reproducible 8
+archive 10
 fuzz 15
 mutants-1 22
 mutants-2 22
@@ -101,6 +102,7 @@ night_part() { # NAME
         make_tests build-tsan '-Dtests=enabled -Dcuda=disabled -Dopencl=disabled -Doptimization=1 -Ddebug=true -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false'
         TSAN_OPTIONS=exitcode=66 test_build build-tsan $? '--timeout-multiplier 10 --suite threads' ;;
     reproducible) night_command "$root/tests/dev/reproducible" -Dcuda=disabled ;;
+    archive) night_command python3 "$root/tests/packages/archive_root.py" ;;
     fuzz) night_fuzz ;;
     mutants-*) night_command python3 "$root/tests/dev/mutants.py" "$root/build-mutants" --quarter "${1#mutants-}" ;;
     esac

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""What packaging/archive.py makes of the installation of a build: it is the same twice, has what it needs and says where each part is from; what
+would not run elsewhere is refused. archive_test.py BUILD"""
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+SPEC = importlib.util.spec_from_file_location("archive", os.path.join(ROOT, "packaging", "archive.py"))
+archive = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(archive)
+NAME, EPOCH = "minerva-test", 1700000000
+
+
+def install(build, to):
+    meson = "/usr/bin/meson" if os.path.exists("/usr/bin/meson") else "meson"
+    subprocess.run([meson, "install", "-C", build, "--no-rebuild", "--quiet"], env={**os.environ, "DESTDIR": to}, check=True, stdout=subprocess.DEVNULL)
+    for at, folders, _ in os.walk(to):
+        if "bin" in folders and "share" in folders:
+            multiarch = [name for name in os.listdir(at + "/lib") if os.path.exists("%s/lib/%s/libminerva.so.0" % (at, name))]
+            for name in multiarch:  # a build with Debian's libdir; nothing is run here
+                os.rename("%s/lib/%s" % (at, name), at + "/lib of Debian")
+                os.rmdir(at + "/lib")
+                os.rename(at + "/lib of Debian", at + "/lib")
+            return at
+    raise AssertionError("no installation below " + to)
+
+
+def refused(words, call, *args):
+    try:
+        call(*args)
+    except archive.Refused as e:
+        assert all(w in str(e) for w in words), (str(e), words)
+    else:
+        raise AssertionError("not refused: %s" % (words,))
+
+
+def compiled(folder, name, source, *flags):
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *flags], input=source, text=True, check=True)
+    return path
+
+
+def test_same_twice(build, scratch):
+    """Two installations with other times and modes of folders: equal archives, SBOMs and sums."""
+    made = []
+    for i, mask in enumerate((0o022, 0o077)):
+        before = os.umask(mask)
+        folder = install(build, os.path.join(scratch, "one" * (i + 1)))
+        made.append(archive.archive(folder, os.path.join(scratch, "out%d" % i), NAME, "0.1.0", EPOCH))
+        os.umask(before)
+    for end in (".tar.gz", ".tar.gz.sha256", ".spdx.json"):
+        one, two = (open(os.path.join(scratch, "out%d" % i, NAME + end), "rb").read() for i in (0, 1))
+        assert one == two, end + " differs"
+    check_content(made[0])
+
+
+def check_content(path):
+    """Everything is below one folder, nobody's, of one time; the sum and the SBOM say what is inside."""
+    with open(path, "rb") as f:
+        assert open(path + ".sha256", encoding="utf-8").read() == "%s  %s.tar.gz\n" % (hashlib.sha256(f.read()).hexdigest(), NAME)
+    with open(path.replace(".tar.gz", ".spdx.json"), encoding="utf-8") as f:
+        sbom = json.load(f)
+    listed = {f["fileName"]: {c["algorithm"]: c["checksumValue"] for c in f["checksums"]} for f in sbom["files"]}
+    with tarfile.open(path) as tar:
+        members = {m.name: m for m in tar.getmembers()}
+        for m in members.values():
+            assert (m.uid, m.gid, m.uname, m.gname, m.mtime) == (0, 0, "", "", EPOCH), m.name
+            assert m.mode in ((0o777,) if m.issym() else (0o755,) if m.isdir() else (0o644, 0o755)), (m.name, oct(m.mode))
+            assert m.name == NAME or m.name.startswith(NAME + "/"), m.name
+            if m.isfile() and not m.name.endswith(".spdx.json"):
+                assert listed["." + m.name[len(NAME):]]["SHA256"] == hashlib.sha256(tar.extractfile(m).read()).hexdigest(), m.name
+    assert members[NAME + "/bin/minerva"].mode == 0o755
+    packages = {p["name"]: p for p in sbom["packages"]}
+    for soname in ("libcjson.so.1", "libinih.so.1", "libutf8proc.so.2"):
+        assert NAME + "/lib/" + soname in members, soname
+    assert not any(os.path.basename(name).startswith(("libc.so", "libm.so", "ld-linux", "libgcc_s")) for name in members)
+    assert packages["libcjson1"]["versionInfo"] and "snapshot.debian.org" in packages["libcjson1"]["downloadLocation"]
+    for p in packages:
+        assert p == "minerva" or "%s/%s/licences/%s.copyright" % (NAME, archive.DOCUMENTS, p) in members, p
+    ids = {x["SPDXID"] for part in ("packages", "files") for x in sbom[part]} | {"SPDXRef-DOCUMENT"}
+    assert len(ids) == len(sbom["packages"]) + len(sbom["files"]) + 1
+    assert all(r["spdxElementId"] in ids and r["relatedSpdxElement"] in ids for r in sbom["relationships"])
+
+
+def test_newer_glibc(_, scratch):
+    """A file that needs a symbol of glibc 2.99; one of 2.36 is good."""
+    lib, script = os.path.join(scratch, "lib"), os.path.join(scratch, "script")
+    for version, good in (("2.99", False), ("2.36", True), ("2.4", True)):
+        archive.write(script, "GLIBC_%s { global: f; };\n" % version)
+        compiled(scratch, "lib/libfake.so.1", "void f(void) {}", "-Wl,--version-script=" + script, "-Wl,-soname,libfake.so.1")
+        compiled(scratch, "lib/plugin.so", "void f(void); void g(void) { f(); }", os.path.join(lib, "libfake.so.1"))
+        if good:
+            archive.check_symbols(scratch)
+        else:
+            refused(("lib/plugin.so", "glibc 2.99", "2.36 at most"), archive.check_symbols, scratch)
+
+
+def test_missing_library(_, scratch):
+    """A library that nobody has: named with the file that needs it, by the copying as by the check."""
+    gone = compiled(scratch, "libnowhere.so.7", "void f(void) {}", "-Wl,-soname,libnowhere.so.7")
+    compiled(scratch, "lib/plugin.so", "void f(void); void g(void) { f(); }", gone)
+    os.remove(gone)
+    refused(("lib/plugin.so", "libnowhere.so.7"), archive.bundle, scratch)
+    refused(("lib/plugin.so", "libnowhere.so.7", "not in lib"), archive.check_symbols, scratch)
+
+
+def main():
+    archive.OPENED = ()  # OpenBLAS is 37 MB to pack, which tells nothing more
+    for name, test in sorted(globals().items()):
+        if name.startswith("test_"):
+            with tempfile.TemporaryDirectory() as scratch:
+                test(sys.argv[1], scratch)
+            print("ok    " + (test.__doc__ or name))
+
+
+if __name__ == "__main__":
+    if not all(any(os.access(os.path.join(p, tool), os.X_OK) for p in os.environ["PATH"].split(":")) for tool in ("readelf", "dpkg-query", "cc")):
+        print("skipped: needs cc, readelf and dpkg-query")
+        sys.exit(77)
+    main()
