@@ -60,6 +60,17 @@ def inside(root, *command):
     return p.stdout
 
 
+def old_processor(exe):
+    """The story on an x86_64 without AVX; plugins are probed outside of the emulator."""
+    if not shutil.which("qemu-x86_64"):
+        print("skipped: needs qemu-x86_64 for a processor without AVX")
+        return
+    p = subprocess.run(["qemu-x86_64", "-cpu", "Nehalem", exe, "run", "-p", "Tell me a story.", "-n", "30"], env={"HOME": os.path.join(exe, "none")},
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+    assert p.returncode == 0 and len(p.stdout.split()) > 10, (p.returncode, p.stdout, p.stderr[-2000:])
+    print("ok    a processor without AVX")
+
+
 def try_archive(archive):
     size = os.path.getsize(archive)
     assert "cuda" in archive or size <= MOST_BYTES, "%d bytes, expected %d at most" % (size, MOST_BYTES)
@@ -77,6 +88,7 @@ def try_archive(archive):
         assert "--port" in inside(root, exe, "serve", "--help")
         inside(root, exe, "plugins", "check", os.path.dirname(exe) + "/../lib/minerva/plugins/gguf.so")
         print("ok    minerva-check")
+        old_processor(root + exe)
 
 
 def main():
