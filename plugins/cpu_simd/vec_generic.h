@@ -206,8 +206,8 @@ static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
     return (VX){x};
 }
 /* A function of its own: GCC makes more of its loops than of eight copies in a body's. */
-static NOINLINE VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,
-                           const int off) {
+static NOINLINE __attribute__((unused)) VF vx_fold(VF acc, VB u, const VX *x, const float *d,
+                                                   const int group, const int off) {
     int32_t s[4] = {0};
     int32_t t[4] = {0};
     for (int i = 0; i < 16; i++) {
