@@ -149,7 +149,8 @@ unsigned http_connections(const http_server *s) {
     return n_requests;
 }
 
-/* Every event is "data: OBJECT", and the last one of a stream that has ended "data: [DONE]". */
+/* Every event is "data: OBJECT", with a line of its name before it in dialects, and the last one of
+ * a stream that has ended "data: [DONE]", or is named so. */
 static void check_events(const asked *x) {
     static const char done[] = "data: [DONE]";
     const char *at = x->out.ptr ? x->out.ptr : "";
@@ -160,10 +161,15 @@ static void check_events(const asked *x) {
         if (!stop)
             return;
         const size_t n = (size_t)(stop - at);
-        last = n == sizeof done - 1 && !memcmp(at, done, n);
-        FUZZ_CHECK(last || n > 6);
-        if (!last && *at != ':')
-            check_json((mn_str){at + 6, n - 6});
+        const bool is_done = n == sizeof done - 1 && !memcmp(at, done, n);
+        const bool is_named = !strncmp(at, "event: ", 7);
+        const char *data = is_named ? strstr(at, "\ndata: ") : at;
+        last = is_done || !strncmp(at, "event: message_stop\n", 20) ||
+               !strncmp(at, "event: error\n", 13);
+        FUZZ_CHECK(n > 6 && data && data < stop);
+        data += is_named;
+        if (!is_done && *at != ':')
+            check_json((mn_str){data + 6, (size_t)(stop - data) - 6});
         at = stop + 2;
     }
     FUZZ_CHECK(!x->streams || !x->ended || last || x->dropped);

@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 
+import messages
 import served
 from calls_table import FORMS, OPENS, ROWS, TOKENS_ONLY, TOOLS, USUAL
 from replay import GO, Replay
@@ -15,9 +16,13 @@ MINERVA = sys.argv[1]
 bad, n_tried = [], 0
 
 
+# Messages has no chat_template_kwargs: what a prompt ends with is told by the effort.
+EFFORTS = {"think": "high", **dict.fromkeys(USUAL.values(), "low")}
+
+
 def template(form, hint):
     own = {k: OPENS[k] for k in ("think", USUAL.get(form)) if k}
-    tails = "".join("{%% if opens == %s %%}{{ %s }}{%% endif %%}" % (json.dumps(k), json.dumps(v)) for k, v in own.items())
+    tails = "".join("{%% if opens == %s or reasoning_effort == %s %%}{{ %s }}{%% endif %%}" % (json.dumps(k), json.dumps(EFFORTS.get(k, "none")), json.dumps(v)) for k, v in own.items())
     return "{% if false %}{% raw %}" + hint + "{% endraw %}{% endif %}{{ '" + GO + "' }}{{ messages[-1].content }}" + tails
 
 
@@ -78,6 +83,22 @@ def check_row(c, name, body, want):
     whole, streamed = c.whole(body), c.streamed(body)
     check(name, (whole[0], whole[1], [(n, read(a)) for n, a in whole[2]], whole[3]) == wanted, whole)
     check(name + ", streamed", streamed == whole, streamed)
+    check_messages(c, name, body, wanted)
+
+
+def check_messages(c, name, body, wanted):
+    """The same row by Anthropic Messages."""
+    tools = [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in body["tools"]]
+    opens = body["chat_template_kwargs"]["opens"]
+    ask = {"messages": body["messages"], "max_tokens": body["max_tokens"], "tools": tools, "thinking": {"type": "adaptive"}}
+    if opens:
+        ask["output_config"] = {"effort": EFFORTS[opens]}
+    if set(body) - {"messages", "max_tokens", "tools", "chat_template_kwargs"}:
+        return
+    want = (*wanted[:3], {"tool_calls": "tool_use", "stop": "end_turn"}[wanted[3]])
+    for how in (messages.post, messages.streamed):
+        found = how(c.connection, ask)
+        check("%s, messages.%s" % (name, how.__name__), messages.parts(found) == want, found)
 
 
 def check_cut(c, name, body, want, n, i):

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 
+import messages
 import raw_heads
 import served
 
@@ -231,6 +232,7 @@ def endpoints():
             assert streamed == want, (stop, streamed)
         assert until(lambda: metric(s, "forced_tokens_total")) > 10  # with the engine's next beat
         assert 0 < metric(s, "form_seconds_step_max") <= metric(s, "form_seconds_total")
+        messages.check(c.connection, 1024)
         # metrics
         assert metric(s, "generation_tokens_total") > 40 and until(lambda: metric(s, "num_requests_running") == 0)
         assert metric(s, "time_to_first_token_seconds_count") > 5
@@ -720,6 +722,7 @@ def access():
                 assert not r.getheader("Access-Control-Allow-Origin") or r.getheader("Access-Control-Allow-Headers") == "authorization, content-type", other
             assert c.ask("GET", "/v1/models", headers={"X-Api-Key": "sk-second"})[0] == 200
             refused(c.ask("GET", "/v1/models", headers={"X-Api-Key": "sk-secon"}), 401)
+            messages.refused(c.connection, {}, 401, "authentication_error", "x-api-key")
             refused(c.ask("GET", "/v1/models", headers={"X-Api-Key": "sk-second", "Authorization": "Bearer x"}), 401)
             # ids of requests: the client's where it can be one, else one of the server's, each another one
             given = {"Authorization": "Bearer sk-first"}

@@ -4,7 +4,7 @@
  * 200 is sent when all generations are admitted, so that what can be refused is refused by status.
  * A stream then has one chunk per token that completed some text. The answer belongs to its HTTP
  * request: it is freed when that is gone, never before. */
-#include "serve/answer.h"
+#include "serve/dialect.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -262,8 +262,24 @@ static void put_prompt_ids(const answer *a, const generation *g, mn_text *b) {
         answer_put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
 }
 
+/* The pieces of a dialect's stream that g has. ends: and the stream's end. */
+static void answer_put_pieces(answer *a, generation *g, int ends) {
+    mn_text b = {.failed = has_gap(g)};
+    mn_text_add(&b, &g->content);
+    mn_text_clear(&g->content);
+    if (ends)
+        a->form->dialect->end(a, g, &b);
+    if (b.len || b.failed)
+        answer_put(a, &b);
+    mn_text_free(&b);
+}
+
 /* One chunk with what g has. finish: NULL or the reason. */
 static void put_chunk(answer *a, generation *g, const char *finish) {
+    if (a->form->dialect) {
+        answer_put_pieces(a, g, finish != NULL);
+        return;
+    }
     mn_text b = {.failed = has_gap(g)};
     const int is_first = !g->n_given;
     mn_text_add(&b, &a->head);
@@ -306,6 +322,10 @@ void answer_progress(answer *a, generation *g, const wire_event *e) {
 /* The chunk with the usage, if it was asked for, and the mark of the end. */
 static void end_stream(answer *a) {
     mn_text b = {0};
+    if (a->form->dialect) {
+        http_end(a->http);
+        return;
+    }
     if (a->ask.include_usage && !a->failed) {
         mn_text_add(&b, &a->head);
         mn_text_puts(&b, "],");
@@ -318,10 +338,25 @@ static void end_stream(answer *a) {
     http_end(a->http);
 }
 
+/* 200, and what a dialect's stream begins with. */
+static void begin_dialect(answer *a) {
+    const dialect *d = a->form->dialect;
+    mn_text b = {0};
+    dialect_name_request(d, a->http);
+    http_begin(a->http, d->stream_type);
+    d->begin(a, &b);
+    answer_put(a, &b);
+    mn_text_free(&b);
+}
+
 /* 200, and one chunk per choice with the role where the form has one. */
 static void begin_stream(answer *a) {
     a->started = 1;
     a->last_sent = seconds();
+    if (a->form->dialect) {
+        begin_dialect(a);
+        return;
+    }
     http_begin(a->http, "text/event-stream");
     for (uint32_t i = 0; i < a->n && a->form->begins; i++)
         put_chunk(a, &a->g[i], NULL);
@@ -338,7 +373,13 @@ static const char *reason_of(const generation *g) {
 
 /* The answer of a request without "stream". */
 static void send_whole(answer *a) {
-    mn_text b = {0};
+    const dialect *d = a->form->dialect;
+    mn_text b = {.failed = d && has_gap(&a->g[0])};
+    if (d) {
+        d->whole(a, &a->g[0], &b);
+        serve_json(a->s, a->http, &b);
+        return;
+    }
     mn_text_printf(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
                    a->form->object, (long long)a->created);
     json_stringz(&b, a->s->name);
@@ -361,6 +402,23 @@ static void send_whole(answer *a) {
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
+/* An error in a stream. */
+static void answer_put_error(const answer *a, unsigned status, const char *type,
+                             const char *message, mn_text *out) {
+    if (a->form->dialect) {
+        json_error e = {.status = status};
+        json_fail(&e, NULL, "%s", message);
+        a->form->dialect->stream_error(a->http, &e, out);
+        return;
+    }
+    mn_text_printf(out, "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":",
+                   type, status);
+    json_stringz(out, message);
+    mn_text_puts(out, "},\"request_id\":");
+    json_stringz(out, a->http->id);
+    mn_text_puts(out, "}\n\n");
+}
+
 /* param: the field of the request that is at fault, or NULL. */
 static void serve_answer_fail(answer *a, unsigned status, const char *type, const char *param,
                               const char *message) {
@@ -376,12 +434,7 @@ static void serve_answer_fail(answer *a, unsigned status, const char *type, cons
         return;
     }
     mn_text b = {0};
-    mn_text_printf(&b, "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":",
-                   type, status);
-    json_stringz(&b, message);
-    mn_text_puts(&b, "},\"request_id\":");
-    json_stringz(&b, a->http->id);
-    mn_text_puts(&b, "}\n\n");
+    answer_put_error(a, status, type, message, &b);
     answer_put(a, &b);
     mn_text_free(&b);
     end_stream(a);
@@ -491,10 +544,11 @@ void answer_finished(answer *a, generation *g) {
 }
 
 void answer_tick(answer *a, double now) {
-    static const char ping[] = ": keep-alive\n\n";
-    if (!a->started || a->n_done == a->n || a->failed ||
+    const dialect *d = a->form->dialect;
+    const char *ping = d ? d->ping : ": keep-alive\n\n";
+    if (!ping || !a->started || a->n_done == a->n || a->failed ||
         now - a->last_sent < (double)a->s->flags->ping)
         return;
-    http_put(a->http, ping, sizeof ping - 1);
+    http_put(a->http, ping, strlen(ping));
     a->last_sent = now;
 }

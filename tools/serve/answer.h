@@ -25,6 +25,8 @@ typedef struct {
     /* The members of a whole answer's choice after "index". */
     void (*whole)(answer *a, generation *g, const char *finish, mn_text *out);
     int begins; /* the first chunk of a choice says the role */
+    /* What writes whole answers and streams instead of chunk and whole; NULL: OpenAI's form. */
+    const struct dialect *dialect;
 } answer_form;
 
 struct answer {
@@ -64,6 +66,12 @@ void answer_no_memory(answer *a); /* the same: 503, out of memory */
 /* What the request does not say is the server's: stop strings, and the parameters of its
  * generations, into a->sample. */
 void answer_defaults(answer *a);
+
+/* The chat's requests for its dialects: reads a->body and makes its prompt, for answers of a->form.
+ * 0: the error is set. */
+int chat_read(answer *a, json_error *e);
+/* The id of a call: 9 letters and digits, which suit all templates. */
+void chat_put_call_id(mn_text *out);
 
 /* Texts of tokens (text_routes.c) as JSON strings: of the token, of the token in logprobs, which
  * name_ids replaces; and the members of an entry of logprobs, whose brace is left open. */

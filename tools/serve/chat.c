@@ -133,8 +133,7 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
 
 /* ---- the form of answers --------------------------------------------------------------------- */
 
-/* 9 letters and digits, which suit all templates. */
-static void put_call_id(mn_text *out) {
+void chat_put_call_id(mn_text *out) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     char id[10];
     uint64_t bits = sampling_seed() << 32 | sampling_seed();
@@ -161,7 +160,7 @@ static void chat_answer_begin_call(answer *a, generation *g, const mn_stream_eve
     if (a->ask.stream)
         mn_text_printf(b, "{\"index\":%u,", e->call);
     mn_text_puts(b, a->ask.stream ? "\"id\":\"" : "{\"id\":\"");
-    put_call_id(b);
+    chat_put_call_id(b);
     mn_text_puts(b, "\",\"type\":\"function\",\"function\":{\"name\":");
     mn_text_json(b, e->text);
     mn_text_puts(b, ",\"arguments\":\"");
@@ -296,8 +295,7 @@ static uint32_t stream_flags(const ask_form *f) {
            (forced ? MN_STREAM_CALLS_ONLY : 0);
 }
 
-/* Reads the request and makes its prompt. 0: the error is set. */
-static int prepare(answer *a, json_error *e) {
+int chat_read(answer *a, json_error *e) {
     serve *s = a->s;
     int32_t *ids = NULL;
     uint32_t n = 0;
@@ -318,7 +316,7 @@ static const answer_form chat_form = {
     .id_prefix = "chatcmpl-",
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
-    .read = prepare,
+    .read = chat_read,
     .text = chat_text,
     .logprob = chat_logprob,
     .chunk = chat_chunk,

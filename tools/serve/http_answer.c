@@ -75,7 +75,7 @@ static int add_cors(const exchange *x, struct MHD_Response *response) {
                            asked && is_list(asked) ? asked : "authorization, content-type") &&
            http_answer_add(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS") &&
            http_answer_add(response, "Access-Control-Expose-Headers",
-                           "x-request-id, retry-after") &&
+                           "x-request-id, request-id, retry-after") &&
            http_answer_add(response, "Access-Control-Max-Age", "600") &&
            http_answer_add(response, "Vary", "Origin, Access-Control-Request-Headers");
 }

@@ -15,8 +15,9 @@ void json_float(mn_text *out, double v, const char *otherwise);
 typedef struct {
     int failed;
     unsigned status;
-    char param[64];   /* the field; empty: none */
-    const char *code; /* static, or NULL */
+    char param[64];    /* the field; empty: none */
+    const char *code;  /* static, or NULL */
+    uint64_t n_tokens; /* with context_length_exceeded: of the prompt, at least */
     char message[512];
 } json_error;
 /* Sets the first error; later ones are dropped. param: NULL or the field's name. Returns 0. */

@@ -94,3 +94,36 @@ void reading_gone(reading *x) {
     x->gone = 1;
     x->s->n_reading -= (unsigned)x->counts;
 }
+
+/* ---- answers without an engine --------------------------------------------------------------- */
+
+/* The owner of a request whose answer is whole when it is read. */
+typedef struct {
+    reading in;
+    mn_text out;
+} text_answer;
+
+mn_text *reading_out(reading *x) {
+    return &((text_answer *)(void *)x)->out;
+}
+
+static void send_text(reading *x) {
+    serve_json(x->s, x->http, reading_out(x));
+}
+
+static void release_text(reading *x) {
+    mn_text_free(reading_out(x));
+    free(x);
+}
+
+void reading_serve(serve *s, http_request *r, int (*read)(reading *x)) {
+    text_answer *a = calloc(1, sizeof *a);
+    if (!a) {
+        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
+        return;
+    }
+    a->in.read = read;
+    a->in.begin = send_text;
+    a->in.release = release_text;
+    reading_start(&a->in, s, r);
+}

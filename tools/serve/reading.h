@@ -27,4 +27,8 @@ typedef struct reading {
 void reading_start(reading *x, serve *s, http_request *r);
 /* The request is over: x is freed, now or when its thread is done. */
 void reading_gone(reading *x);
+
+/* The route of an endpoint without an engine: the answer is what `read` appends to reading_out. */
+void reading_serve(serve *s, http_request *r, int (*read)(reading *x));
+mn_text *reading_out(reading *x);
 #endif

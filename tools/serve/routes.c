@@ -1,6 +1,6 @@
 /* routes.c -- which function answers a request, and what all endpoints do the same way: errors,
  * admission, the end of a request. */
-#include "serve/answer.h"
+#include "serve/dialect.h"
 #include "serve/reading.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,20 @@ typedef struct {
 } route;
 
 static const route routes[] = {
-    {"POST", "/v1/chat/completions", route_chat}, {"POST", "/v1/completions", route_completion},
-    {"POST", "/v1/embeddings", route_embeddings}, {"GET", "/v1/models", route_models},
-    {"GET", "/v1/models/", route_model},          {"POST", "/tokenize", route_tokenize},
-    {"POST", "/detokenize", route_detokenize},    {"GET", "/health", route_ready},
-    {"GET", "/health/live", route_live},          {"GET", "/health/ready", route_ready},
-    {"GET", "/metrics", route_metrics},           {"GET", "/", route_page},
+    {"POST", "/v1/chat/completions", route_chat},
+    {"POST", "/v1/completions", route_completion},
+    {"POST", "/v1/messages", route_messages},
+    {"POST", "/v1/messages/count_tokens", route_count_tokens},
+    {"POST", "/v1/embeddings", route_embeddings},
+    {"GET", "/v1/models", route_models},
+    {"GET", "/v1/models/", route_model},
+    {"POST", "/tokenize", route_tokenize},
+    {"POST", "/detokenize", route_detokenize},
+    {"GET", "/health", route_ready},
+    {"GET", "/health/live", route_live},
+    {"GET", "/health/ready", route_ready},
+    {"GET", "/metrics", route_metrics},
+    {"GET", "/", route_page},
 };
 
 /* 1 if the row is for the path; "/" has nothing behind it. */
@@ -120,11 +128,14 @@ void serve_refuse(serve *s, http_request *r, const json_error *e) {
 }
 
 void serve_json(serve *s, http_request *r, mn_text *body) {
+    const dialect *d = dialect_of(r->path);
     (void)s;
     if (body->failed) {
         mn_text_free(body);
         http_error(r, 503, "server_error", NULL, NULL, "out of memory");
     } else {
+        if (d)
+            dialect_name_request(d, r);
         http_answer(r, 200, "application/json", body);
     }
 }
@@ -150,6 +161,7 @@ int serve_check_model(const serve *s, const char *name, json_error *e) {
 
 int serve_too_long(const serve *s, uint64_t n_tokens, const char *param, json_error *e) {
     e->code = "context_length_exceeded";
+    e->n_tokens = n_tokens;
     return json_fail(e, param,
                      "This model's maximum context length is %u tokens. However, your %s resulted "
                      "in %llu tokens. Please reduce the length of the %s.",
@@ -161,6 +173,7 @@ int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e) {
     if (!s->n_ctx || least <= s->n_ctx)
         return 1;
     e->code = "context_length_exceeded";
+    e->n_tokens = least;
     return json_fail(e, param,
                      "This model's maximum context length is %u tokens. However, your %s has %zu "
                      "bytes, which are at least %zu tokens. Please reduce the length of the %s.",
@@ -257,7 +270,14 @@ static void put_member(mn_text *out, const char *name, const char *value) {
 
 void http_error(http_request *r, unsigned status, const char *type, const char *param,
                 const char *code, const char *message) {
+    const dialect *d = dialect_of(r->path);
     mn_text out = {0};
+    if (d) {
+        json_error e = {.status = status, .code = code};
+        json_fail(&e, param, "%s", message);
+        dialect_error(d, r, &e);
+        return;
+    }
     mn_text_puts(&out, "{\"error\":{\"message\":");
     json_stringz(&out, message);
     put_member(&out, "type", type);

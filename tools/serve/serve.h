@@ -4,6 +4,7 @@
  *   generation.c   one generation: tokens, text, engine     answer.c       one answer of several
  *   reading.c      bodies of requests, long ones in threads (tasks.c)
  *   chat.c, completion.c, embeddings.c, text_routes.c, info_routes.c       the endpoints
+ *   dialect.h      other interfaces than OpenAI's, translated to the chat
  *
  * One thread, but for what reading.h says. A request of the HTTP side (http.h) has an answer as its
  * owner while generations run for it; the answer frees them. Engines (engine_link.h) call back with
@@ -100,6 +101,8 @@ int serve_library_error(const mn_error *err, mn_status st, const char *param, js
 typedef void (*serve_route)(serve *s, http_request *r);
 void route_chat(serve *s, http_request *r);
 void route_completion(serve *s, http_request *r);
+void route_messages(serve *s, http_request *r);
+void route_count_tokens(serve *s, http_request *r);
 void route_embeddings(serve *s, http_request *r);
 void route_tokenize(serve *s, http_request *r);
 void route_detokenize(serve *s, http_request *r);

@@ -31,35 +31,6 @@ void logprob_entry(const answer *a, mn_text *out, int32_t id, float logprob) {
     mn_text_puts(out, "]");
 }
 
-/* ---- both routes ----------------------------------------------------------------------------- */
-
-/* The owner of a request: its answer is whole when it is read. */
-typedef struct {
-    reading in;
-    mn_text out;
-} text_answer;
-
-static void send(reading *x) {
-    serve_json(x->s, x->http, &((text_answer *)(void *)x)->out);
-}
-
-static void release(reading *x) {
-    mn_text_free(&((text_answer *)(void *)x)->out);
-    free(x);
-}
-
-static void text_route_start(serve *s, http_request *r, int (*read)(reading *x)) {
-    text_answer *a = calloc(1, sizeof *a);
-    if (!a) {
-        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
-        return;
-    }
-    a->in.read = read;
-    a->in.begin = send;
-    a->in.release = release;
-    reading_start(&a->in, s, r);
-}
-
 /* ---- /tokenize ------------------------------------------------------------------------------- */
 
 static void put_ids(mn_text *out, const int32_t *ids, uint32_t n) {
@@ -101,7 +72,7 @@ static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, 
 /* The answer, with vLLM's fields. 0: the error is set. */
 static int text_route_tokenize(reading *x) {
     serve *s = x->s;
-    mn_text *out = &((text_answer *)(void *)x)->out;
+    mn_text *out = reading_out(x);
     int32_t *ids = NULL;
     uint32_t n = 0;
     int with_texts = 0;
@@ -127,7 +98,7 @@ static int text_route_tokenize(reading *x) {
 }
 
 void route_tokenize(serve *s, http_request *r) {
-    text_route_start(s, r, text_route_tokenize);
+    reading_serve(s, r, text_route_tokenize);
 }
 
 /* ---- /detokenize ----------------------------------------------------------------------------- */
@@ -166,7 +137,7 @@ static int put_texts(const serve *s, const cJSON *list, mn_stream *stream, mn_te
 static int text_route_detokenize(reading *x) {
     mn_stream *stream = NULL;
     mn_error err = MN_ERROR;
-    mn_text *out = &((text_answer *)(void *)x)->out;
+    mn_text *out = reading_out(x);
     const mn_status st = mn_stream_create(x->s->a.model, MN_STREAM_SPECIAL, &stream, &err);
     if (st)
         return serve_library_error(&err, st, "tokens", &x->e);
@@ -176,5 +147,5 @@ static int text_route_detokenize(reading *x) {
 }
 
 void route_detokenize(serve *s, http_request *r) {
-    text_route_start(s, r, text_route_detokenize);
+    reading_serve(s, r, text_route_detokenize);
 }

@@ -1,0 +1,91 @@
+/* dialect.c -- what all dialects share (dialect.h): the table of their paths, errors in their own
+ * form, and the way of a request through the chat. */
+#include "serve/dialect.h"
+#include <string.h>
+
+static const dialect *const dialects[] = {&dialect_messages};
+
+/* ---- paths and errors ------------------------------------------------------------------------ */
+
+const dialect *dialect_of(const char *path) {
+    for (size_t i = 0; i < MN_COUNT(dialects); i++) {
+        const size_t n = strlen(dialects[i]->path);
+        if (!strncmp(path, dialects[i]->path, n) && (!path[n] || path[n] == '/'))
+            return dialects[i];
+    }
+    return NULL;
+}
+
+void dialect_name_request(const dialect *d, http_request *r) {
+    if (d->id_header)
+        http_header(r, d->id_header, r->id);
+}
+
+void dialect_error(const dialect *d, http_request *r, const json_error *e) {
+    mn_text out = {0};
+    dialect_name_request(d, r);
+    d->error(r, e, &out);
+    http_answer(r, e->status, "application/json", &out);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* The chat's request of a body; NULL: the error is set. */
+static cJSON *translate(const dialect *d, const cJSON *body, json_error *e) {
+    cJSON *chat = d->request(body, e);
+    if (!chat)
+        json_no_memory(e);
+    return chat;
+}
+
+int dialect_read(answer *a, json_error *e) {
+    const dialect *d = a->form->dialect;
+    cJSON *chat = translate(d, a->in.body, e);
+    if (!chat)
+        return 0;
+    cJSON_Delete(a->in.body);
+    a->in.body = chat;
+    a->body = chat;
+    if (chat_read(a, e))
+        return 1;
+    if (d->refused)
+        d->refused(a->s, e);
+    return 0;
+}
+
+int dialect_count(serve *s, const dialect *d, const cJSON *body, uint32_t *n, json_error *e) {
+    int32_t *ids = NULL;
+    int has_tools = 0;
+    ask_form form = {0};
+    const char *model = NULL;
+    cJSON *chat = translate(d, body, e);
+    const int ok = chat && json_read_string(chat, "model", &model, e) &&
+                   serve_check_model(s, model, e) && form_calls(chat, &form, &has_tools, e) &&
+                   chat_ids(s, chat, has_tools, &ids, n, e);
+    if (!ok && d->refused)
+        d->refused(s, e);
+    mn_ids_free(ids);
+    form_free(&form);
+    cJSON_Delete(chat);
+    return ok;
+}
+
+/* ---- building the chat's request ------------------------------------------------------------- */
+
+int dialect_add(cJSON *object, const char *name, cJSON *v) {
+    if (v && cJSON_AddItemToObject(object, name, v))
+        return 1;
+    cJSON_Delete(v);
+    return 0;
+}
+
+int dialect_push(cJSON *list, cJSON *v) {
+    if (v && cJSON_AddItemToArray(list, v))
+        return 1;
+    cJSON_Delete(v);
+    return 0;
+}
+
+int dialect_copy(cJSON *object, const char *name, const cJSON *v) {
+    return !v || dialect_add(object, name, cJSON_Duplicate(v, 1));
+}

@@ -1,0 +1,58 @@
+/* dialect.h -- interfaces that are no OpenAI chat: each is a translation of a request to one of
+ * /v1/chat/completions, and of the answer back. Prompts, queue, engines and streams are the chat's.
+ *
+ *   dialect.c            which dialect a path has; errors; the way through an answer
+ *   dialect_messages.c, dialect_messages_request.c   Anthropic Messages
+ *
+ * A dialect has one choice per request. While the answer runs, the pieces of a stream are gathered
+ * in g->content as they go to the client, with everything that is around them; whole answers use
+ * the texts of the generation as they like. */
+#ifndef MINERVA_SERVE_DIALECT_H
+#define MINERVA_SERVE_DIALECT_H
+#include "serve/answer.h"
+
+typedef struct dialect {
+    const char *path;      /* of its endpoints, or what they begin with before a '/' */
+    const char *id_header; /* answers have the request's id in it, too; NULL: none */
+    const char *stream_type;
+    const char *ping; /* sent in an idle stream; NULL: nothing is */
+
+    /* ---- in any thread ---- */
+    /* The same request for /v1/chat/completions, freed by cJSON_Delete; NULL: the error is set, or
+     * out of memory. Fields that the chat reads are checked by it: only what has another name or
+     * another form is checked here. */
+    cJSON *(*request)(const cJSON *body, json_error *e);
+    /* The chat has refused the request: puts its sentence into the dialect's words. NULL: they are
+     * the same. */
+    void (*refused)(const serve *s, json_error *e);
+
+    /* ---- in the loop; all append to out ---- */
+    void (*begin)(answer *a, mn_text *out);                /* what a stream begins with */
+    void (*end)(answer *a, generation *g, mn_text *out);   /* what it ends with */
+    void (*whole)(answer *a, generation *g, mn_text *out); /* a whole answer */
+    /* The body of an error of a status. */
+    void (*error)(const http_request *r, const json_error *e, mn_text *out);
+    /* The same error in a stream that has begun; the stream ends with it. */
+    void (*stream_error)(const http_request *r, const json_error *e, mn_text *out);
+} dialect;
+
+/* The dialect of a path; NULL: OpenAI's. */
+const dialect *dialect_of(const char *path);
+/* Whole errors of a path with a dialect. */
+void dialect_error(const dialect *d, http_request *r, const json_error *e);
+/* Before an answer of status 200. */
+void dialect_name_request(const dialect *d, http_request *r);
+/* answer_form.read of a dialect: translates the request and reads it as a chat. */
+int dialect_read(answer *a, json_error *e);
+/* A route that counts the tokens of a prompt: with the translated request. 0: the error is set. */
+int dialect_count(serve *s, const dialect *d, const cJSON *body, uint32_t *n, json_error *e);
+
+/* ---- building the chat's request; each 0: out of memory -------------------------------------- */
+/* Takes v over, also on failure. */
+int dialect_add(cJSON *object, const char *name, cJSON *v);
+int dialect_push(cJSON *list, cJSON *v);
+int dialect_copy(cJSON *object, const char *name, const cJSON *v); /* v NULL: nothing is added */
+
+/* ---- the dialects ---------------------------------------------------------------------------- */
+extern const dialect dialect_messages;
+#endif
