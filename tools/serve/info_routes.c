@@ -4,11 +4,23 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* A scheduler that has shown no life for so long, and for so many of its usual steps, is stuck. */
 enum { SILENCE_S = 10, SILENCE_STEPS = 20 };
 
 /* ---- models ---------------------------------------------------------------------------------- */
+
+/* What Anthropic's clients read of the same object. */
+static void put_other_model(const serve *s, const char *name, mn_text *out) {
+    const time_t created = (time_t)s->created;
+    struct tm day = {0};
+    char date[32] = "1970-01-01T00:00:00Z";
+    if (gmtime_r(&created, &day))
+        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &day);
+    mn_text_printf(out, ",\"type\":\"model\",\"created_at\":\"%s\",\"display_name\":", date);
+    json_stringz(out, name);
+}
 
 /* OpenAI's object of a model with vLLM's max_model_len, and what the page shows. */
 static void put_model(const serve *s, const char *name, mn_text *out) {
@@ -17,6 +29,7 @@ static void put_model(const serve *s, const char *name, mn_text *out) {
     mn_text_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"minerva\",\"root\":",
                    (long long)s->created);
     json_stringz(out, s->name);
+    put_other_model(s, name, out);
     mn_text_printf(
         out, ",\"max_model_len\":%u,\"minerva\":{\"parameters\":%llu,\"n_vocab\":%lld,\"device\":",
         s->n_ctx, (unsigned long long)s->a.info.n_params, (long long)s->a.info.n_vocab);
@@ -31,6 +44,7 @@ static void put_model(const serve *s, const char *name, mn_text *out) {
 }
 
 void route_models(serve *s, http_request *r) {
+    const char *last = s->name;
     mn_text out = {0};
     mn_text_puts(&out, "{\"object\":\"list\",\"data\":[");
     put_model(s, s->name, &out);
@@ -40,8 +54,13 @@ void route_models(serve *s, http_request *r) {
             continue;
         mn_text_puts(&out, ",");
         put_model(s, name, &out);
+        last = name;
     }
-    mn_text_puts(&out, "]}\n");
+    mn_text_puts(&out, "],\"has_more\":false,\"first_id\":");
+    json_stringz(&out, s->name);
+    mn_text_puts(&out, ",\"last_id\":");
+    json_stringz(&out, last);
+    mn_text_puts(&out, "}\n");
     serve_json(s, r, &out);
 }
 
