@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 
+import messages
 import served
 import streams
 
@@ -283,6 +284,17 @@ def certificate(folder):
     return cert, key
 
 
+def by_messages(front):
+    """Anthropic Messages through a front: whole, streamed, errors."""
+    c = http.client.HTTPConnection(*re.match(r"https?://([\d.]+):(\d+)", front.url).groups(), timeout=served.LIMIT)
+    request = c.request
+    messages.refused(c, {}, 401, "authentication_error", "x-api-key")
+    c.request = lambda *args: request(*args[:3], headers={"X-Api-Key": "beta"})
+    body = {"messages": messages.STORY, "max_tokens": 6, "temperature": 0}
+    assert messages.parts(messages.post(c, body)) == messages.parts(messages.streamed(c, body))
+    messages.refused(c, {**body, "messages": []}, 400, "invalid_request_error", "messages:")
+
+
 def access():
     flags()
     with tempfile.TemporaryDirectory() as folder:
@@ -302,6 +314,7 @@ def access():
             status, headers, text = ask(front.url, "POST", "/v1/completions", {**body, "model": "storyteller", "stream": True,
                                                                                "stream_options": {"include_usage": True}}, {"X-Api-Key": "beta"})
             assert status == 200 and text.endswith("data: [DONE]\n\n"), text
+            by_messages(front)
             until(lambda: headers["X-Request-Id"] in front.text())
             log = {x["id"]: x for x in map(json.loads, re.findall(r"^{.*}$", front.text(), re.M))}
             for found in log["r-17"], log[headers["X-Request-Id"]]:

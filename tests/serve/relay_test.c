@@ -52,6 +52,23 @@ static void test_stream(size_t n) {
     mn_text_free(&out);
 }
 
+/* Events with names go to the client as they come; the last one's name ends the stream. */
+static void test_named(size_t n) {
+    static const char start[] = "event: message_start\ndata: {\"type\":\"message_start\"}\n\n";
+    static const char *const last[] = {
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"}}\n\n"};
+    for (size_t i = 0; i < 2; i++) {
+        relay_stream t = {0};
+        mn_text out = {0};
+        CHECK(feed(&t, start, n, &out) && is(&out, start) && t.is_named && !t.is_over);
+        mn_text_clear(&out);
+        CHECK(feed(&t, last[i], n, &out) && is(&out, last[i]) && t.is_over && !t.refused);
+        relay_stream_free(&t);
+        mn_text_free(&out);
+    }
+}
+
 /* Another answer, a shorter one, a server that is being stopped. */
 static void test_ends(size_t n) {
     static const char *const others[] = {ROLE("b") WORD("b", "One") WORD("b", "too"),
@@ -132,6 +149,7 @@ int main(void) {
     for (size_t n = 1; n < 200; n++) {
         test_stream(n);
         test_ends(n);
+        test_named(n);
     }
     test_choice();
     return 0;

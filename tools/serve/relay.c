@@ -4,6 +4,7 @@
  * is cancelled then. It is in one of three states: a server has it (`call`), it waits for a server
  * that is ready, or it is over. A server that breaks off is unreachable until it answers the next
  * question after its health (relay_info.c). */
+#include "serve/dialect.h"
 #include "serve/relay.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -25,6 +26,26 @@ static void relay_leave(relay_request *q) {
     q->call = NULL;
 }
 
+/* An error event, in the form of the path, and the end of a stream. */
+static void relay_put_error(const relay_request *q, unsigned status, const char *message,
+                            mn_text *out) {
+    const dialect *d = dialect_of(q->http->path);
+    json_error e = {.status = status};
+    if (d) {
+        json_fail(&e, NULL, "%s", message);
+        d->stream_error(q->http, &e, out);
+        return;
+    }
+    mn_text_printf(out,
+                   "data: {\"error\":{\"type\":\"server_error\",\"param\":null,\"code\":%u,"
+                   "\"message\":",
+                   status);
+    json_stringz(out, message);
+    mn_text_puts(out, "},\"request_id\":");
+    json_stringz(out, q->http->id);
+    mn_text_puts(out, "}\n\ndata: [DONE]\n\n");
+}
+
 /* The end with an error, before or in a stream. */
 static void relay_give_up(relay_request *q, unsigned status, const char *message) {
     mn_text b = {0};
@@ -36,14 +57,7 @@ static void relay_give_up(relay_request *q, unsigned status, const char *message
         return;
     }
     q->owner->counts.n_interrupted += (uint64_t)q->stream.has_token;
-    mn_text_printf(&b,
-                   "data: {\"error\":{\"type\":\"server_error\",\"param\":null,\"code\":%u,"
-                   "\"message\":",
-                   status);
-    json_stringz(&b, message);
-    mn_text_puts(&b, "},\"request_id\":");
-    json_stringz(&b, q->http->id);
-    mn_text_puts(&b, "}\n\ndata: [DONE]\n\n");
+    relay_put_error(q, status, message, &b);
     http_put(q->http, b.ptr ? b.ptr : "", b.len);
     mn_text_free(&b);
     http_end(q->http);
@@ -61,6 +75,13 @@ static void note_usage(relay_request *q, const mn_text *text) {
         return;
     q->http->n_prompt = n_prompt;
     q->http->n_new = n_new;
+}
+
+/* The header of a dialect that has the request's id. */
+static void name_request(relay_request *q) {
+    const dialect *d = dialect_of(q->http->path);
+    if (d)
+        dialect_name_request(d, q->http);
 }
 
 /* The answer of a server as it is. */
@@ -81,6 +102,7 @@ static void answer_whole(relay_request *q, const upstream_call *c) {
     if (status == 401)
         http_header(q->http, "WWW-Authenticate", "Bearer");
     note_usage(q, &q->whole);
+    name_request(q);
     http_answer(q->http, (unsigned)status, upstream_type(c), &q->whole);
 }
 
@@ -90,6 +112,7 @@ static void answer_whole(relay_request *q, const upstream_call *c) {
 static void pass_on(relay_request *q, const mn_text *out) {
     if (!q->began) {
         q->began = 1;
+        name_request(q);
         http_begin(q->http, "text/event-stream");
     }
     note_usage(q, out);
@@ -132,7 +155,7 @@ static void try_again(relay_request *q, const char *why) {
         relay_give_up(q, 502, "several servers broke off while they had this request");
         return;
     }
-    if (q->stream.has_token && !q->repeats) {
+    if (q->stream.has_token && (!q->repeats || q->stream.is_named)) {
         snprintf(message, sizeof message, "the server broke off in the middle of the answer (%s)",
                  why);
         relay_give_up(q, 502, message);

@@ -82,13 +82,24 @@ static void relay_stream_release(relay_stream *t, mn_text *out) {
     t->has_token = 1;
 }
 
+/* An event with a name, which OpenAI's streams have not: the client has it at once. */
+static void on_named(relay_stream *t, const char *event) {
+    static const char *const last[] = {"event: message_stop\n", "event: error\n"};
+    t->has_token = 1;
+    t->is_named = 1;
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++)
+        t->is_over |= !strncmp(event, last[i], strlen(last[i]));
+}
+
 /* One whole event. 0: the stream of this server ends here. */
 static int relay_stream_on_event(relay_stream *t, const char *event, size_t n, mn_text *out) {
     const int is_data = !strncmp(event, "data:", 5);
     const size_t n_data = is_data ? 5 + strspn(event + 5, " ") : 0;
     const int is_over = is_data && !strncmp(event + n_data, "[DONE]", 6);
     if (!is_data) {
-        mn_text_put(out, event, n); /* a comment */
+        if (!strncmp(event, "event:", 6))
+            on_named(t, event);
+        mn_text_put(out, event, n); /* or a comment */
         return !out->failed;
     }
     const char *choices = memmem(event, n, mark, sizeof mark - 1);
