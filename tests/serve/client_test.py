@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`minerva serve` with the openai client, as its users call it: client_test.py MINERVA FOLDER.
+"""`minerva serve` with the openai client, and with Anthropic's (messages_client.py), as their users call it: client_test.py MINERVA FOLDER.
 
 The client is installed below FOLDER once, from PyPI, pinned by hash (requirements.txt); without a network the test is skipped with a
 line. Each test is a function test_GROUP_what(client, server); a failed check raises."""
@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 
+import messages_client
 import pypi
 import served
 
@@ -217,6 +218,8 @@ def test_chat_calls(client, server):
             equal(final.message.tool_calls[0].function.parsed_arguments, call.function.parsed_arguments)
             equal("".join(p.arguments_delta for p in pieces), call.function.arguments)
             assert len(pieces) > 2
+        if anthropic:
+            messages_client.calls(anthropic, other)
 
 
 # ---- completions and embeddings -------------------------------------------------------------------------------------
@@ -369,10 +372,13 @@ def run(groups, server, key=None):
             print(name, flush=True)
             with openai.OpenAI(base_url=server.url + "/v1", api_key=key or "none", max_retries=0, timeout=100) as client:
                 test(client, server)
+        if anthropic and {"chat", "key"} & set(groups):
+            print("messages", flush=True)
+            messages_client.run(anthropic, server, key or "none")
 
 
 def main():
-    global openai
+    global openai, anthropic
     minerva, folder = sys.argv[1], sys.argv[2]
     if not served.available(minerva):
         print("this minerva was built without its server")
@@ -381,11 +387,16 @@ def main():
     target = pypi.install(folder, os.path.join(HERE, "requirements.txt"), "the openai client")
     if not target:
         sys.exit(77)
+    other = pypi.install(folder, os.path.join(HERE, "anthropic_requirements.txt"), "the anthropic client")
     for name in list(os.environ):
-        if name.lower().endswith("_proxy") or name.startswith("OPENAI_"):
+        if name.lower().endswith("_proxy") or name.startswith(("OPENAI_", "ANTHROPIC_")):
             del os.environ[name]
     sys.path.insert(0, target)
     import openai
+    anthropic = None
+    if other:
+        sys.path.insert(0, other)
+        import anthropic
     # in the other classes what comes out depends on how many rows are computed at once
     exact = "--device", "cpu", "--precision", "exact"
     run(["chat", "text", "errors"], served.Server(minerva, *exact))
