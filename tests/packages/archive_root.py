@@ -13,15 +13,17 @@ SYSTEM = ("ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libgcc_s.so.1")
 MOST_BYTES = 60_000_000
 
 
-def make(folder):
-    """The archive, from a copy of the last commit in a folder of its own, without the compiler's cache."""
+def git(*args):
+    return subprocess.run(["git", "-C", ROOT, *args], check=True, stdout=subprocess.PIPE).stdout
+
+
+def make(folder, commit):
+    """The archive, from a copy of a commit in a folder of its own, without the compiler's cache."""
     source = os.path.join(folder, "source")
     os.makedirs(source)
-    tree = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], check=True, stdout=subprocess.PIPE).stdout
-    subprocess.run(["tar", "-x", "-C", source], input=tree, check=True)
-    epoch = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    subprocess.run(["tar", "-x", "-C", source], input=git("archive", commit), check=True)
     subprocess.run([source + "/bootstrap", "package", "tar", folder + "/out"], check=True, stdout=subprocess.DEVNULL,
-                   env={**os.environ, "SOURCE_DATE_EPOCH": epoch, "CCACHE_DISABLE": "1"})
+                   env={**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct", commit).decode().strip(), "CCACHE_DISABLE": "1"})
     return folder + "/out"
 
 
@@ -99,7 +101,8 @@ def main():
         try_archive(os.path.abspath(sys.argv[1]))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        try_archive(same(make(scratch + "/one"), make(scratch + "/another name")))
+        commit = git("rev-parse", "HEAD").decode().strip()  # which may move while this builds
+        try_archive(same(make(scratch + "/one", commit), make(scratch + "/another name", commit)))
 
 
 if __name__ == "__main__":

@@ -112,6 +112,13 @@ def test_missing_library(_, scratch):
     refused(("lib/plugin.so", "libnowhere.so.7", "not in lib"), archive.check_symbols, scratch)
 
 
+def test_command(_, scratch):
+    """Kinds of packages that there are not, and words too many, are refused before anything is built."""
+    for words in ((), ("rpm",), ("tar", scratch, "x"), ("--cuda",)):
+        p = subprocess.run([ROOT + "/bootstrap", "package", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert p.returncode == 1 and not p.stdout and "expected tar [FOLDER]" in p.stderr, (words, p)
+
+
 def main():
     archive.OPENED = ()  # OpenBLAS is 37 MB to pack, which tells nothing more
     for name, test in sorted(globals().items()):
