@@ -716,8 +716,8 @@ typedef struct {
      * overrides min_new. MN_INVALID: the constraint of another model. MN_UNSUPPORTED: the model has
      * no end token, and stop names none; the vocabulary cannot spell such a text */
     mn_constraint *constraint;
-    /* Further samplers, off where 0; formulas: docs/ops.md, SAMPLE. A device whose plugin has no
-     * contract 4 of SAMPLE refuses them: MN_UNSUPPORTED. */
+    /* Further samplers, off where 0; formulas: docs/ops.md, SAMPLE. MN_UNSUPPORTED: no device of
+     * the session's list has a plugin with contract 4 of SAMPLE. */
     /* the order, by names with ';' between; a sampler that is not named does not run. NULL: as in
      * penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature */
     const char *samplers;

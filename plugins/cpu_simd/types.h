@@ -6,7 +6,7 @@
  * - OFF) + m. That serves f32 and 8-bit products alike. X(kernel, E, B, G, OFF, MIN, APART, TOP,
  * ...): OFF is 128 where u needs all eight bits, smaller where seven are enough; MIN: has m; APART:
  * scales lie in planes of their own, so that eight blocks may be taken at once; TOP: the largest u.
- * types_*.inc have for each kernel, E being constant after inlining:
+ * types_*.h have for each kernel, E being constant after inlining:
  *   KERNEL_scales(w, at, b, d, m)   of block b: d[E/G], m[E/G], room for 16
  *   KERNEL_bytes(p, j)              elements [32j, 32j + 32) of the block at p
  * and for those APART, whose blocks have 32 elements, where the vocabulary has V_SCALES8:
