@@ -150,7 +150,7 @@ def ask(port, method, path, request):
     if text is None:
         return 0, ""
     text = text.decode(errors="replace")
-    text = re.sub(r'"(id|created|request_id)": ?("[^"]*"|\d+)', r'"\1":0', text)
+    text = re.sub(r'"(id|created|created_at|request_id)": ?("[^"]*"|\d+)', r'"\1":0', text)
     text = re.sub(r"-?\d+\.\d[-+.e\d]*", "#", text)  # logprobs of another device, or of an engine that took over
     text = re.sub(r'"cached_tokens": ?\d+|"system_fingerprint": ?"[^"]*"|"device": ?"[^"]*"', "", text)
     return int(head.split()[1]), text
