@@ -278,7 +278,8 @@ static void read_wire(const void *bytes, size_t n) {
     wire_in in = {.bytes = malloc(n + 1), .n = n, .cap = n + 1};
     wire_message m;
     FUZZ_CHECK(in.bytes);
-    memcpy(in.bytes, bytes, n);
+    if (n)
+        memcpy(in.bytes, bytes, n);
     while (wire_next(&in, &m) > 0 && pass_on(&m))
         ;
     wire_free(&in);
