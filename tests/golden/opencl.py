@@ -131,11 +131,11 @@ for case, groups in [("begin:gpt-oss-mxfp4", "-1"), ("begin:gpt-oss-mxfp4", "1")
     golden("%s in warps, step groups %s" % (case, groups), [case], env)
 # steps that are the same twice as command buffers
 with open(os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller", "golden.json"), encoding="utf-8") as f:
-    golden = json.load(f)[0]
+    story = json.load(f)[0]
 done = subprocess.run([MINERVA, "run", "-m", os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller"), "--prompt-ids",
-                       ",".join(map(str, golden["prompt_ids"])), "-n", "24", "--temp", "0", "--precision", "exact", "--device", "opencl", "--json", "-v"],
+                       ",".join(map(str, story["prompt_ids"])), "-n", "24", "--temp", "0", "--precision", "exact", "--device", "opencl", "--json", "-v"],
                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, MINERVA_OPENCL_COMMAND_BUFFERS="1"))
-ok = done.returncode == 0 and json.loads(done.stdout)["ids"] == golden["greedy_ids"][:24] and "is a command buffer" in done.stderr
+ok = done.returncode == 0 and json.loads(done.stdout)["ids"] == story["greedy_ids"][:24] and "is a command buffer" in done.stderr
 report("story-begin in command buffers", ok, done.stdout + done.stderr)
 # groups of products are measured once; prompts by the one that was found best, then the same from the cache
 with tempfile.TemporaryDirectory() as folder:
