@@ -302,8 +302,11 @@ static mn_status start(struct mn_found **out, mn_error *err) {
     return st;
 }
 
-/* What a download of the name would fill. */
+/* What a download of the name would fill; a model of another program's is none of a hub. */
 static mn_status set_folder(struct mn_found *found, mn_error *err) {
+    const mn_store only = found->name.only;
+    if (only == MN_STORE_LMSTUDIO || only == MN_STORE_OLLAMA)
+        return MN_OK;
     if (!found->name.repo || !*found->name.repo || !found->cache)
         return MN_OK;
     found->folder = mn_hf_repo_folder(found->cache, found->name.repo);

@@ -347,6 +347,14 @@ static void lm_studio(void **state) {
     expect(home, "pub/repo", ".lmstudio/models/pub/repo/m-Q4_0.gguf", "lmstudio");
     expect(home, "lmstudio:repo", ".lmstudio/models/pub/repo/m-Q4_0.gguf", "lmstudio");
     expect(home, "maker/thing", ".lmstudio/models/pub/repo/m-Q4_0.gguf", "lmstudio");
+    /* what only the cache of Hugging Face has: neither found, nor what rm and pull would mean */
+    make_cache(home);
+    mn_found *none = NULL;
+    mn_error err = MN_ERROR_INIT;
+    assert_int_equal(mn_find_model(&how, "", "lmstudio:org/quants", &none, &err), MN_OK);
+    assert_int_equal(none->n, 0);
+    assert_null(none->folder);
+    mn_found_free(none);
     char settings[1200];
     snprintf(settings, sizeof settings, "{\"downloadsFolder\":\"%s/big\"}", home);
     put(home, ".lmstudio/settings.json", settings);
