@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LIST_MAX = 1 << 20, NAME_BYTES = 96, TARGET_BYTES = 1024 };
+enum { LIST_MAX = 1 << 20, ALIASES_MAX = 5000, NAME_BYTES = 96, TARGET_BYTES = 1024 };
 
 /* Letters, digits, '.', '_' and '-', none of the last three in front. */
 static bool is_name(mn_str s) {
@@ -58,6 +58,11 @@ static mn_status put(mn_aliases *a, mn_str name, mn_str target, mn_error *err) {
             a->targets[i] = copy;
             return MN_OK;
         }
+    if (a->n == ALIASES_MAX) {
+        mn_free(copy);
+        return mn_fail(err, MN_BAD_INPUT, "%s: found more than %d aliases, expected at most that",
+                       a->path, ALIASES_MAX);
+    }
     void *names = a->names;
     void *targets = a->targets;
     const bool one = mn_grow(&names, &a->cap_names, a->n + 1u, sizeof *a->names);
@@ -104,18 +109,33 @@ static mn_status read_lines(mn_aliases *a, const char *text, mn_error *err) {
     return st;
 }
 
+/* The list as text; *out NULL: there is none. One that cannot be read is an error: mn_aliases_set
+ * would put a list in its place that has none of its names. */
+static mn_status read_list(const char *path, char **out, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    uint64_t n = 0;
+    const mn_status st = mn_read_file(path, LIST_MAX, out, &n, &why);
+    if (st == MN_OUT_OF_MEMORY)
+        return mn_fail_memory(err, n);
+    if (st && (why.vendor_code == ENOENT || why.vendor_code == ENOTDIR))
+        return MN_OK;
+    if (st)
+        return mn_fail(err, st, "%s", why.msg);
+    if (memchr(*out, 0, (size_t)n))
+        return mn_fail(err, MN_BAD_INPUT, "%s: found a NUL, expected lines of text", path);
+    return MN_OK;
+}
+
 mn_status mn_aliases_read(mn_aliases *out, mn_error *err) {
     static const char tail[] = "minerva/aliases.ini";
     mn_aliases a = {0};
-    mn_text text = {0};
+    char *text = NULL;
     mn_status st = mn_user_path("XDG_CONFIG_HOME", "~/.config", tail, &a.path, err);
     if (!st && a.path)
-        st = mn_small_file(a.path, LIST_MAX, &text, err);
-    if (!st && text.ptr)
-        st = read_lines(&a, text.ptr, err);
-    mn_text_free(&text);
-    if (st == MN_END)
-        st = MN_OK;
+        st = read_list(a.path, &text, err);
+    if (!st && text)
+        st = read_lines(&a, text, err);
+    mn_free(text);
     if (st)
         mn_aliases_free(&a);
     else

@@ -149,6 +149,7 @@ typedef struct {
     size_t cap_names, cap_targets;
     char *path; /* NULL: there is no home */
 } mn_aliases;
+/* A list that is there and cannot be read is an error. */
 mn_status mn_aliases_read(mn_aliases *out, mn_error *err);
 void mn_aliases_free(mn_aliases *a);
 const char *mn_aliases_target(const mn_aliases *a, const char *name); /* NULL = none */

@@ -297,12 +297,16 @@ static void expect(const char *home, const char *text, const char *path, const c
     mn_found_free(found);
 }
 
-static void expect_error(const char *text, const char *words) {
+static void expect_status(const char *text, mn_status status, const char *words) {
     mn_found *found = NULL;
     mn_error err = MN_ERROR_INIT;
-    assert_int_equal(mn_find_model(&how, "", text, &found, &err), MN_BAD_INPUT);
+    assert_int_equal(mn_find_model(&how, "", text, &found, &err), status);
     if (!strstr(err.msg, words))
         fail_msg("%s: %s", text, err.msg);
+}
+
+static void expect_error(const char *text, const char *words) {
+    expect_status(text, MN_BAD_INPUT, words);
 }
 
 static void cache_of_hugging_face(void **state) {
@@ -435,6 +439,40 @@ static void order_and_aliases(void **state) {
     expect_error("x", "aliases.ini:4: found \"broken\"");
 }
 
+/* A list that cannot be read is an error, and never replaced by one that lacks its names. */
+static void broken_lists_of_aliases(void **state) {
+    enum { BYTES = (1 << 20) + 10, MANY = 5001 };
+    const char *home = *state;
+    const char *list = ".config/minerva/aliases.ini";
+    mn_error err = MN_ERROR_INIT;
+    mn_aliases a;
+    char *text = malloc(BYTES);
+    assert_non_null(text);
+    memset(text, '\n', BYTES);
+    put(home, list, "");
+    unit_write(unit_path(home, list), text, BYTES);
+    expect_status("x", MN_IO_ERROR, "aliases.ini");
+    assert_int_equal(mn_aliases_set("x", "org/quants", &err), MN_IO_ERROR);
+    unit_write(unit_path(home, list), "a = b\n\0c = d\n", 13);
+    expect_error("x", "found a NUL");
+    assert_int_equal(mn_aliases_set("x", "org/quants", &err), MN_BAD_INPUT);
+    size_t n = 0;
+    for (int i = 0; i < MANY; i++)
+        n += (size_t)snprintf(text + n, BYTES - n, "a%d = a%d\n", i, i + 1);
+    unit_write(unit_path(home, list), text, n);
+    expect_error("x", "more than 5000 aliases");
+    put(home, list, "a = b\n");
+    remove(unit_path(home, list));
+    assert_int_equal(mkdir(unit_path(home, list), 0700), 0);
+    assert_int_equal(mn_aliases_set("x", "org/quants", &err), MN_IO_ERROR);
+    assert_int_equal(rmdir(unit_path(home, list)), 0);
+    assert_int_equal(mn_aliases_set("x", "org/quants", &err), MN_OK);
+    assert_int_equal(mn_aliases_read(&a, &err), MN_OK);
+    assert_string_equal(mn_aliases_target(&a, "x"), "org/quants");
+    mn_aliases_free(&a);
+    free(text);
+}
+
 static void listed(void **state) {
     const char *home = *state;
     mn_found *found = NULL;
@@ -525,10 +563,18 @@ static void no_memory(void **state) {
 
 int main(void) {
 #define ROW(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        ROW(names),        ROW(inner_paths), ROW(labels),
-        ROW(chosen_files), ROW(many_files),  ROW(cache_of_hugging_face),
-        ROW(lm_studio),    ROW(ollama),      ROW(order_and_aliases),
-        ROW(listed),       ROW(removals),    ROW(no_memory)};
+    const struct CMUnitTest tests[] = {ROW(names),
+                                       ROW(inner_paths),
+                                       ROW(labels),
+                                       ROW(chosen_files),
+                                       ROW(many_files),
+                                       ROW(cache_of_hugging_face),
+                                       ROW(lm_studio),
+                                       ROW(ollama),
+                                       ROW(order_and_aliases),
+                                       ROW(broken_lists_of_aliases),
+                                       ROW(listed),
+                                       ROW(removals),
+                                       ROW(no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
