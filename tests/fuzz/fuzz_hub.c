@@ -9,9 +9,10 @@
 static void check_listing(mn_str text) {
     hub_listing list;
     char why[200] = "";
-    if (hub_listing_parse(text.ptr, (size_t)text.len, &list, why, sizeof why)) {
-        FUZZ_CHECK(why[0]);
-        fuzz_refused++;
+    const int code = hub_listing_parse(text.ptr, (size_t)text.len, &list, why, sizeof why);
+    if (code) {
+        FUZZ_CHECK(why[0] && (code == EXIT_FAILED || code == EXIT_NO_MEMORY));
+        fuzz_well(code == EXIT_NO_MEMORY ? MN_OUT_OF_MEMORY : MN_BAD_FILE);
         return;
     }
     FUZZ_CHECK(hub_is_hex(list.commit, 40) && list.n <= HUB_FILES_MAX);

@@ -343,8 +343,11 @@ int hub_client_list(hub_client *c, const char *repo, const char *revision, hub_l
     int code = url.failed ? no_memory() : get_text(c, url.ptr, &r, &text);
     if (!code && r.head.status != 200)
         code = hub_complain_status(repo, rev, "", r.head.status, r.head.error_code, r.head.message);
-    else if (!code && hub_listing_parse(text.len ? text.ptr : "", text.len, out, why, sizeof why))
-        code = complain(EXIT_FAILED, "%s/api/models/%s: %s", c->endpoint, repo, why);
+    else if (!code) {
+        code = hub_listing_parse(text.len ? text.ptr : "", text.len, out, why, sizeof why);
+        if (code)
+            complain(code, "%s/api/models/%s: %s", c->endpoint, repo, why);
+    }
     hub_request_end(c, &r);
     mn_text_free(&url);
     mn_text_free(&text);

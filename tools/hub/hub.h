@@ -50,8 +50,8 @@ typedef struct {
     hub_file *files;
     uint32_t n;
 } hub_listing;
-/* The answer of the hub, as text. Files whose names would leave the snapshot are left out. dst: why
- * it is no listing; 0, or 1. */
+/* The answer of the hub, as text. Files whose names would leave the snapshot are left out. 0;
+ * EXIT_FAILED: it is no listing, and dst says why; EXIT_NO_MEMORY. */
 int hub_listing_parse(const char *json, size_t n, hub_listing *out, char *dst, size_t n_dst);
 void hub_listing_free(hub_listing *list);
 int hub_is_hex(const char *text, size_t digits);

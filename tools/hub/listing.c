@@ -4,6 +4,7 @@
 #include "hub.h"
 #include "json_strict.h"
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,11 @@ static int read_file(const cJSON *item, hub_listing *out) {
     return f->name != NULL;
 }
 
+static int without_memory(char *dst, size_t n_dst) {
+    snprintf(dst, n_dst, "out of memory");
+    return EXIT_NO_MEMORY;
+}
+
 static int read_files(const cJSON *json, hub_listing *out, char *dst, size_t n_dst) {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "siblings");
     const cJSON *item = NULL;
@@ -70,34 +76,40 @@ static int read_files(const cJSON *json, hub_listing *out, char *dst, size_t n_d
         n++;
     }
     snprintf(out->commit, sizeof out->commit, "%s", text_of(json, "sha"));
+    dst[0] = 0;
     if (!hub_is_hex(out->commit, 40))
-        return snprintf(dst, n_dst, "found no commit of 40 digits (\"sha\")") > 0;
-    if (!cJSON_IsArray(list))
-        return snprintf(dst, n_dst, "found no list of files (\"siblings\")") > 0;
-    if (n > HUB_FILES_MAX)
-        return snprintf(dst, n_dst, "found %u files, expected at most %u", n, HUB_FILES_MAX) > 0;
+        snprintf(dst, n_dst, "found no commit of 40 digits (\"sha\")");
+    else if (!cJSON_IsArray(list))
+        snprintf(dst, n_dst, "found no list of files (\"siblings\")");
+    else if (n > HUB_FILES_MAX)
+        snprintf(dst, n_dst, "found %u files, expected at most %u", n, HUB_FILES_MAX);
+    if (dst[0])
+        return EXIT_FAILED;
     out->files = calloc(n + 1u, sizeof *out->files);
     int ok = out->files != NULL;
     cJSON_ArrayForEach(item, list) {
         ok = ok && read_file(item, out);
     }
-    return ok ? 0 : snprintf(dst, n_dst, "out of memory") > 0;
+    return ok ? 0 : without_memory(dst, n_dst);
 }
 
 int hub_listing_parse(const char *json, size_t n, hub_listing *out, char *dst, size_t n_dst) {
     memset(out, 0, sizeof *out);
+    errno = 0; // malloc sets it, and nothing else that cJSON calls after a failure does
     cJSON *tree = cJSON_ParseWithLength(json, n);
-    int bad = 0;
-    if (!cJSON_IsObject(tree))
-        bad = snprintf(dst, n_dst, "found no JSON object") > 0;
+    int code = EXIT_FAILED;
+    if (!tree && errno == ENOMEM)
+        code = without_memory(dst, n_dst);
+    else if (!cJSON_IsObject(tree))
+        snprintf(dst, n_dst, "found no JSON object");
     else if (!json_keep_last(tree))
-        bad = snprintf(dst, n_dst, "out of memory") > 0;
+        code = without_memory(dst, n_dst);
     else
-        bad = read_files(tree, out, dst, n_dst);
+        code = read_files(tree, out, dst, n_dst);
     cJSON_Delete(tree);
-    if (bad)
+    if (code)
         hub_listing_free(out);
-    return bad;
+    return code;
 }
 
 void hub_listing_free(hub_listing *list) {
