@@ -14,7 +14,7 @@
 #include <strings.h>
 
 static const char place[] = "huggingface";
-enum { DEPTH = 2, REF_MAX = 256 };
+enum { REF_MAX = 256 };
 
 mn_status mn_hf_folder(char **out, mn_error *err) {
     static const struct {
@@ -125,7 +125,7 @@ static mn_status find_repo(mn_find *f, const char *folder, const char *name, mn_
     char *snapshot = NULL;
     mn_status st = mn_hf_snapshot(folder, f->name->revision, &snapshot, &why, err);
     if (!st)
-        st = mn_find_in_folder(f, place, snapshot, DEPTH, name, err);
+        st = mn_find_in_folder(f, place, snapshot, MN_HF_DEPTH, name, err);
     else if (st == MN_END)
         mn_find_says(f, place, "%s: %s", folder, why.ptr ? why.ptr : "not there");
     mn_free(snapshot);
@@ -217,7 +217,7 @@ mn_status mn_hf_list(mn_find *f, mn_error *err) {
         if (folder)
             st = mn_hf_snapshot(folder, "", &snapshot, &why, err);
         if (!st && snapshot)
-            st = mn_list_folder(f, place, snapshot, DEPTH, repo, err);
+            st = mn_list_folder(f, place, snapshot, MN_HF_DEPTH, repo, err);
         if (st == MN_END)
             st = MN_OK;
         mn_free(folder);

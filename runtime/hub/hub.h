@@ -73,8 +73,11 @@ typedef struct {
 } mn_listing;
 /* Regular files, links to them included, in the folder and `depth` levels of folders below it,
  * which are not entered by links. Names that begin with a dot are passed over. A folder that is not
- * there is empty. */
+ * there or cannot be read is empty. */
 mn_status mn_listing_read(const char *folder, uint32_t depth, mn_listing *out, mn_error *err);
+/* The same for removals, to the last link: at every depth, names that begin with a dot, too. A
+ * folder that cannot be read is an error. */
+mn_status mn_listing_read_all(const char *folder, mn_listing *out, mn_error *err);
 void mn_listing_free(mn_listing *list);
 /* $variable, or `otherwise` ("~/..."), with "~" at its start as the home, joined with `tail` (NULL:
  * nothing). *out NULL: there is no home. */
@@ -118,13 +121,16 @@ mn_status mn_found_add(struct mn_found *found, const mn_found_entry *entry, mn_e
 /* The same for all models of a folder. */
 mn_status mn_list_folder(mn_find *f, const char *place, const char *folder, uint32_t depth,
                          const char *name, mn_error *err);
-/* Names of the entries of a folder that are folders (or, files: also files), sorted. */
+/* Names of the entries of a folder, sorted. */
 typedef struct {
     char **at;
     uint32_t n;
     size_t cap;
 } mn_names;
+/* Without names that begin with a dot. A folder that cannot be read is empty. */
 mn_status mn_names_read(const char *folder, mn_names *out, mn_error *err);
+/* All names. A folder that is not there is empty; one that cannot be read is an error. */
+mn_status mn_names_read_all(const char *folder, mn_names *out, mn_error *err);
 void mn_names_free(mn_names *names);
 
 /* ---- places: MN_OK found and added; MN_END not there, which was said ------------------------- */
@@ -134,6 +140,7 @@ mn_status mn_ollama_find(mn_find *f, mn_error *err);
 mn_status mn_hf_list(mn_find *f, mn_error *err);
 mn_status mn_lmstudio_list(mn_find *f, mn_error *err);
 mn_status mn_ollama_list(mn_find *f, mn_error *err);
+enum { MN_HF_DEPTH = 2 }; /* levels of folders below a snapshot that may hold a model */
 /* $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub. */
 mn_status mn_hf_folder(char **out, mn_error *err);
 /* "models--org--repo" below it. NULL: out of memory. */

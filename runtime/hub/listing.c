@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ALL UINT32_MAX /* depth: every level */
+
 /* ---- names ----------------------------------------------------------------------------------- */
 static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -29,25 +31,49 @@ static mn_status add_name(mn_names *names, const char *name, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mn_names_read(const char *folder, mn_names *out, mn_error *err) {
+static bool is_wanted(const char *name, bool all) {
+    return name[0] != '.' || (all && strcmp(name, ".") != 0 && strcmp(name, "..") != 0);
+}
+
+/* all: as mn_names_read_all. */
+static mn_status read_names(const char *folder, bool all, mn_names *out, mn_error *err) {
     DIR *d = opendir(folder);
     mn_names names = {0};
     mn_status st = MN_OK;
     if (!d && errno == ENOMEM)
         return mn_fail_memory(err, 0);
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !st; e = readdir(d))
-        if (e->d_name[0] != '.')
+    if (!d && all && errno != ENOENT)
+        return mn_fail_errno(err, folder, "cannot read");
+    while (d && !st) {
+        errno = 0; /* readdir sets it where it returns NULL before the end */
+        const struct dirent *e = readdir(d);
+        if (!e)
+            break;
+        if (is_wanted(e->d_name, all))
             st = add_name(&names, e->d_name, err);
+    }
+    if (!st && d && all && errno)
+        st = mn_fail_errno(err, folder, "cannot read");
+    else if (st)
+        mn_fail_in(err, st, "%s", folder);
     if (d)
         closedir(d);
     if (st) {
         mn_names_free(&names);
-        return mn_fail_in(err, st, "%s", folder);
+        return st;
     }
     if (names.n)
         qsort(names.at, names.n, sizeof *names.at, by_text);
     *out = names;
     return MN_OK;
+}
+
+mn_status mn_names_read(const char *folder, mn_names *out, mn_error *err) {
+    return read_names(folder, false, out, err);
+}
+
+mn_status mn_names_read_all(const char *folder, mn_names *out, mn_error *err) {
+    return read_names(folder, true, out, err);
 }
 
 void mn_names_free(mn_names *names) {
@@ -76,11 +102,12 @@ static mn_status add_file(mn_listing *list, const char *name, const struct stat 
     return MN_OK;
 }
 
-/* prefix: of the names, "" or "sub/". */
+/* prefix: of the names, "" or "sub/". depth ALL: as mn_listing_read_all. */
 static mn_status add_folder(mn_listing *list, const char *folder, const char *prefix,
                             uint32_t depth, mn_error *err) {
     mn_names names = {0};
-    mn_status st = mn_names_read(folder, &names, err);
+    mn_status st = read_names(folder, depth == ALL, &names, err);
+    const uint32_t below = depth == ALL ? ALL : depth - 1; /* of folders, where depth is not 0 */
     for (uint32_t i = 0; i < names.n && !st; i++) {
         struct stat at;
         struct stat link;
@@ -95,14 +122,18 @@ static mn_status add_folder(mn_listing *list, const char *folder, const char *pr
             st = add_file(list, name.ptr, &at, err);
         else if (S_ISDIR(link.st_mode) && depth) {
             mn_text_puts(&name, "/");
-            st = name.failed ? mn_fail_memory(err, 1)
-                             : add_folder(list, path, name.ptr, depth - 1, err);
+            st =
+                name.failed ? mn_fail_memory(err, 1) : add_folder(list, path, name.ptr, below, err);
         }
         mn_free(path);
         mn_text_free(&name);
     }
     mn_names_free(&names);
     return st;
+}
+
+mn_status mn_listing_read_all(const char *folder, mn_listing *out, mn_error *err) {
+    return mn_listing_read(folder, ALL, out, err);
 }
 
 mn_status mn_listing_read(const char *folder, uint32_t depth, mn_listing *out, mn_error *err) {

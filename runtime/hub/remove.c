@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEPTH = 8, DESCRIPTORS = 16 };
+enum { DESCRIPTORS = 16 };
 
 /* ---- a whole repository ---------------------------------------------------------------------- */
 static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw) {
@@ -30,7 +30,7 @@ static int remove_tree(const char *path) {
 /* Bytes of the regular files below a folder. */
 static mn_status add_bytes(const char *folder, uint64_t *bytes, mn_error *err) {
     mn_names names = {0};
-    mn_status st = mn_names_read(folder, &names, err);
+    mn_status st = mn_names_read_all(folder, &names, err);
     for (uint32_t i = 0; i < names.n && !st; i++) {
         struct stat at;
         char *path = mn_path_join(folder, names.at[i]);
@@ -71,10 +71,11 @@ static bool target_of(const char *path, char real[PATH_MAX]) {
     return false;
 }
 
-/* How many of the files below folder lead to `real`. */
+/* How many of the files below folder lead to `real`. All of them have to be seen: a blob that
+ * another snapshot needs would be removed. */
 static mn_status count_links(const char *folder, const char *real, uint32_t *n, mn_error *err) {
     mn_listing list = {0};
-    mn_status st = mn_listing_read(folder, DEPTH, &list, err);
+    mn_status st = mn_listing_read_all(folder, &list, err);
     for (uint32_t i = 0; i < list.n && !st; i++) {
         char other[PATH_MAX];
         char *path = mn_path_join(folder, list.files[i].name.ptr);
@@ -139,7 +140,7 @@ static mn_status remove_some(const mn_choose_how *how, const struct mn_found *fo
     char *snapshot = NULL;
     mn_status st = mn_hf_snapshot(found->folder, found->name.revision, &snapshot, &why, err);
     if (!st)
-        st = mn_listing_read(snapshot, 2, &list, err);
+        st = mn_listing_read(snapshot, MN_HF_DEPTH, &list, err);
     uint8_t *chosen = st ? NULL : mn_calloc(list.n + 1u, 1);
     if (!st && !chosen)
         st = mn_fail_memory(err, list.n);
@@ -154,27 +155,14 @@ static mn_status remove_some(const mn_choose_how *how, const struct mn_found *fo
     return st;
 }
 
-/* Whether a snapshot still has a whole model. */
-static mn_status is_of_use(const mn_choose_how *how, const struct mn_found *found, bool *use,
-                           mn_error *err) {
-    mn_names names = {0};
+/* Whether a snapshot still has a file, be it another program's. */
+static mn_status has_files(const struct mn_found *found, bool *has, mn_error *err) {
+    mn_listing list = {0};
     char *snapshots = mn_path_join(found->folder, "snapshots");
-    mn_status st = snapshots ? mn_names_read(snapshots, &names, err) : mn_fail_memory(err, 64);
-    *use = false;
-    for (uint32_t i = 0; i < names.n && !st && !*use; i++) {
-        mn_listing list = {0};
-        mn_file_group *groups = NULL;
-        uint32_t n = 0;
-        char *folder = mn_path_join(snapshots, names.at[i]);
-        st = folder ? mn_listing_read(folder, 2, &list, err) : mn_fail_memory(err, 64);
-        if (!st)
-            st = mn_choose_all(how, list.files, list.n, &groups, &n, err);
-        *use = n > 0;
-        mn_free(groups);
-        mn_free(folder);
-        mn_listing_free(&list);
-    }
-    mn_names_free(&names);
+    const mn_status st = snapshots ? mn_listing_read_all(snapshots, &list, err)
+                                   : mn_fail_memory(err, strlen(found->folder));
+    *has = list.n > 0;
+    mn_listing_free(&list);
     mn_free(snapshots);
     return st;
 }
@@ -182,7 +170,7 @@ static mn_status is_of_use(const mn_choose_how *how, const struct mn_found *foun
 mn_status mn_hf_remove_model(const mn_choose_how *how, const struct mn_found *found, bool only_ask,
                              uint64_t *bytes, mn_error *err) {
     struct stat at;
-    bool use = true;
+    bool has = true;
     uint64_t rest = 0;
     *bytes = 0;
     if (lstat(found->folder, &at))
@@ -193,8 +181,8 @@ mn_status mn_hf_remove_model(const mn_choose_how *how, const struct mn_found *fo
         return remove_repo(found, only_ask, bytes, err);
     mn_status st = remove_some(how, found, only_ask, bytes, err);
     if (!st && !only_ask)
-        st = is_of_use(how, found, &use, err);
-    if (st || use)
+        st = has_files(found, &has, err);
+    if (st || has)
         return st;
     st = remove_repo(found, false, &rest, err);
     *bytes += rest;

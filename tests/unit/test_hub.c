@@ -537,6 +537,50 @@ static void removals(void **state) {
     assert_true(is_there(home, HUB "models--two--twin"));
 }
 
+static void expect_no_removal(const char *text, const char *words) {
+    mn_found *found = NULL;
+    mn_error err = MN_ERROR_INIT;
+    uint64_t bytes = 0;
+    assert_int_equal(mn_find_model(&how, "", text, &found, &err), MN_OK);
+    assert_int_equal(mn_hf_remove_model(&how, found, false, &bytes, &err), MN_IO_ERROR);
+    if (!strstr(err.msg, words))
+        fail_msg("%s: %s", text, err.msg);
+    mn_found_free(found);
+}
+
+/* A blob stays where another snapshot's link to it is deep, hidden, or cannot be seen; what is no
+ * model stays, too. */
+static void removals_of_shared_blobs(void **state) {
+    const char *home = *state;
+    const char *blob = HUB "models--org--quants/blobs/aaaa";
+    make_cache(home);
+    link_to(home, HUB "models--org--quants/snapshots/" OTHER "/.hidden/m-Q4_K_M.gguf",
+            "../../../blobs/aaaa");
+    assert_int_equal(remove_model("org/quants:Q4_K_M", false), 0);
+    assert_true(is_there(home, blob));
+    make_cache(home);
+    remove(unit_path(home, HUB "models--org--quants/snapshots/" OTHER "/.hidden/m-Q4_K_M.gguf"));
+    link_to(home, HUB "models--org--quants/snapshots/" OTHER "/1/2/3/4/5/6/7/8/9/m.bin",
+            "../../../../../../../../../../../blobs/aaaa");
+    assert_int_equal(remove_model("org/quants:Q4_K_M", false), 0);
+    assert_true(is_there(home, blob));
+    make_cache(home);
+    remove(unit_path(home, HUB "models--org--quants/snapshots/" OTHER "/1/2/3/4/5/6/7/8/9/m.bin"));
+    const char *closed = unit_path(home, HUB "models--org--quants/snapshots/" OTHER);
+    if (geteuid()) { /* root may read every folder */
+        assert_int_equal(chmod(closed, 0), 0);
+        expect_no_removal("org/quants:Q4_K_M", "cannot read");
+        assert_int_equal(chmod(closed, 0700), 0);
+        assert_true(is_there(home, blob));
+    }
+    put(home, HUB "models--org--quants/snapshots/" OTHER "/pytorch_model.bin", "x");
+    remove_model("org/quants:Q4_K_M", false);
+    remove_model("org/quants:Q2_K", false);
+    remove_model("org/quants@" OTHER, false);
+    assert_false(is_there(home, blob));
+    assert_true(is_there(home, HUB "models--org--quants/snapshots/" OTHER "/pytorch_model.bin"));
+}
+
 /* ---- without memory -------------------------------------------------------------------------- */
 static void no_memory(void **state) {
     static const char *const texts[] = {"org/quants", "twin", "x", "llama3.2",
@@ -575,6 +619,7 @@ int main(void) {
                                        ROW(broken_lists_of_aliases),
                                        ROW(listed),
                                        ROW(removals),
+                                       ROW(removals_of_shared_blobs),
                                        ROW(no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
