@@ -501,23 +501,23 @@ def test_text_of_others():
 # ---- readers ----
 def test_readers_gguf_package():
     try:
-        import gguf
+        import gguf as gguf_package
         import numpy
     except ImportError as e:
         raise Skipped("needs the Python packages gguf and numpy: %s" % e)
     with scratch() as folder:
         f32, path = os.path.join(folder, "f32.gguf"), os.path.join(folder, "x.gguf")
         convert(MODEL, f32, "--type", "f32")
-        want = {t.name: numpy.array(t.data) for t in gguf.GGUFReader(f32).tensors}
+        want = {t.name: numpy.array(t.data) for t in gguf_package.GGUFReader(f32).tensors}
         for kind in ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"):
             convert(MODEL, path, "--type", kind, "--force")
-            reader = gguf.GGUFReader(path)
+            reader = gguf_package.GGUFReader(path)
             equal(reader.fields["general.architecture"].contents(), "llama")
             equal({t.name for t in reader.tensors}, set(want))
             error = square = 0.0
             for t in reader.tensors:
                 assert t.data_offset % 32 == 0, t.name
-                values = gguf.quants.dequantize(t.data, t.tensor_type).reshape(want[t.name].shape)
+                values = gguf_package.quants.dequantize(t.data, t.tensor_type).reshape(want[t.name].shape)
                 error += float(((values - want[t.name]) ** 2).sum())
                 square += float((want[t.name] ** 2).sum())
             limit = {"f16": 1e-6, "bf16": 1e-5, "q8_0": 1e-4, "q6_k": 1e-3}.get(kind, 0.12 if kind == "q2_k" else 0.03)
@@ -819,7 +819,7 @@ def test_perplexity_definition():
         path = os.path.join(folder, "ids")
         with open(path, "w") as f:
             f.write(" ".join(map(str, ids)) + "\n")
-        want, count = [], 0
+        want = []
         for at in range(0, len(ids) - n_ctx + 1, n_ctx):
             window = ids[at:at + n_ctx]
             rows = logits(MODEL, ",".join(map(str, window)), folder)

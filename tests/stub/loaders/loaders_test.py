@@ -8,7 +8,6 @@ import sys
 
 ROOT = os.environ["MINERVA_SOURCE_ROOT"]
 sys.path[:0] = [os.path.join(ROOT, "tests", "stub")]
-import stub_test
 from stub_test import DATA, Folder, cli_test, equal, has, is_error, minerva, story
 
 BUILD = os.environ["MINERVA_BUILD_ROOT"]
