@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Mutants: small faults put into the product one at a time, each with the tests that notice it. By hand, not in the gate.
+"""Mutants: small faults put into the product one at a time, each with the tests that notice it. In the night, and by hand.
 
-usage: mutants.py --check            whether every old text still stands in its file exactly once (status 1: the stale ones)
-       mutants.py WORK [WORD...]     runs them all, or those with a WORD in file or note, in WORK/src and WORK/build (kept)
-       mutants.py WORK --quarter N   every fourth of them, from the N-th (1 to 4)
+  mutants.py --check            whether every old text still stands in its file exactly once (status 1: the stale ones)
+  mutants.py WORK [WORD...]     runs them all, or those with a WORD in file or note, in WORK/src and WORK/build (kept)
+  mutants.py WORK --quarter N   every fourth of them, from the N-th (1 to 4)
 
 Prints one line each: killed by TEST, SURVIVED, STALE or DOES NOT BUILD; status 1 unless all were killed. A mutant of a part that others
 are linked with takes a minute or two. A survivor wants a test; an old text that is stale wants the line as it now reads. Patterns are
 short, so that a change of format leaves them alone."""
+import argparse
 import filecmp
 import os
 import shutil
@@ -183,21 +184,39 @@ def try_one(src, build, mutant):
         write(path, text)
 
 
+def asked():
+    """What the command line asks for: check, work, words, quarter (0: all)."""
+    ask = argparse.ArgumentParser(usage=__doc__, add_help=False)
+    ask.add_argument("-h", "--help", action="store_true")
+    ask.add_argument("--check", action="store_true")
+    ask.add_argument("--quarter", type=int, choices=range(1, 5), default=0)
+    ask.add_argument("work", nargs="?")
+    ask.add_argument("words", nargs="*")
+    a = ask.parse_args()
+    if a.help:
+        print(__doc__)
+        sys.exit(0)
+    if bool(a.work) == a.check or (a.words and a.quarter):
+        ask.error("expected --check, WORK [WORD...] or WORK --quarter N")
+    return a
+
+
+def check():
+    """Prints the stale ones; how many."""
+    found = [why for why in (stale(ROOT, m) for m in MUTANTS) if why]
+    for why in found:
+        print("STALE: " + why)
+    return len(found)
+
+
 def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
+    a = asked()
+    if a.check:
+        sys.exit(check() != 0)
     bad = 0
-    if sys.argv[1] == "--check":
-        for why in filter(None, (stale(ROOT, m) for m in MUTANTS)):
-            print("STALE: " + why)
-            bad += 1
-        sys.exit(bad != 0)
-    src, build = prepare(os.path.abspath(sys.argv[1]))
-    words, mutants = sys.argv[2:], MUTANTS
-    if words[:1] == ["--quarter"]:
-        mutants, words = MUTANTS[int(words[1]) - 1::4], []
-    for m in mutants:
-        if words and not any(w in m[0] or w in m[4] for w in words):
+    src, build = prepare(os.path.abspath(a.work))
+    for m in MUTANTS[a.quarter - 1::4] if a.quarter else MUTANTS:
+        if a.words and not any(w in m[0] or w in m[4] for w in a.words):
             continue
         why = stale(src, m)
         result = "STALE: " + why if why else try_one(src, build, m)
