@@ -11,6 +11,7 @@ EPOCH (seconds; the time of every file): the same twice. COMPILER, by default cc
 Copied are the files of Debian's packages as they are: dpkg knows package, version and licence of each. They are found by the DT_RPATH of our
 files, so whoever wants another version of one puts it into lib.
 """
+import contextlib
 import gzip
 import hashlib
 import json
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 
 GLIBC = (2, 36)  # Debian 12's, manylinux_2_36
@@ -27,6 +29,7 @@ GLIBC = (2, 36)  # Debian 12's, manylinux_2_36
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s))\.so(\.[0-9]+)*$")
 OPENED = ("libopenblas.so.0",)  # opened by name (plugins/cpu_simd/blas.c), needed by no file
 DOCUMENTS = "share/doc/minerva"
+LAST_SECOND = 253402300799  # of the year 9999, the last that SPDX can write
 COMMON = "/usr/share/common-licenses"
 
 
@@ -152,6 +155,24 @@ def write(path, text):
         f.write(text)
 
 
+@contextlib.contextmanager
+def replacing(path):
+    """A new file beside path that takes its name once it is whole. What is there until then stays if writing fails, and a link is replaced, not
+    followed."""
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile("wb", dir=os.path.dirname(path), prefix=".minerva-", delete=False) as f:
+            temporary = f.name
+            yield f
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as e:
+        raise Refused("%s cannot be written: %s" % (path, e)) from e
+    finally:
+        if temporary and os.path.exists(temporary):
+            os.remove(temporary)
+
+
 def digest(path, algorithm):
     with open(path, "rb") as f:
         return hashlib.new(algorithm, f.read()).hexdigest()
@@ -193,15 +214,22 @@ def spdx_of(folder, name, version, epoch, packages):
             "packages": listed, "files": files, "relationships": relations}
 
 
+def mode_of(member):
+    """Whoever runs this may have any umask."""
+    if member.issym():
+        return 0o777
+    return 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+
+
 def write_tar(folder, path, name, epoch):
     """folder as path, a .tar.gz in which nothing is the machine's: order, times, owners and modes follow from what is inside."""
     def plain(member):
         member.uid = member.gid = 0
         member.uname = member.gname = ""
         member.mtime = epoch
-        member.mode = 0o777 if member.issym() else 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+        member.mode = mode_of(member)
         return member
-    with open(path, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar:
+    with replacing(path) as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar:
         def add(at, inside):
             tar.add(at, inside, recursive=False, filter=plain)
             if os.path.isdir(at) and not os.path.islink(at):
@@ -218,11 +246,19 @@ def archive(folder, out, name, version, epoch, compiler="cc"):
     text = json.dumps(spdx_of(folder, name, version, epoch, packages), indent=1, sort_keys=True) + "\n"
     write(os.path.join(folder, DOCUMENTS, "minerva.spdx.json"), text)
     os.makedirs(out, exist_ok=True)
-    write(os.path.join(out, name + ".spdx.json"), text)
     path = os.path.join(out, name + ".tar.gz")
     write_tar(folder, path, name, epoch)
-    write(path + ".sha256", "%s  %s\n" % (digest(path, "sha256"), os.path.basename(path)))
+    for beside, content in ((os.path.join(out, name + ".spdx.json"), text), (path + ".sha256", "%s  %s\n" % (digest(path, "sha256"), os.path.basename(path)))):
+        with replacing(beside) as f:
+            f.write(content.encode())
     return path
+
+
+def seconds(word):
+    """EPOCH as a number."""
+    if not re.fullmatch("[0-9]{1,12}", word) or int(word) > LAST_SECOND:
+        raise Refused("SOURCE_DATE_EPOCH: found \"%s\", expected seconds since 1970, at most %d" % (word, LAST_SECOND))
+    return int(word)
 
 
 def main():
@@ -230,7 +266,7 @@ def main():
         sys.exit(__doc__)
     folder, out, name, version, epoch = sys.argv[1:6]
     try:
-        print(archive(folder, out, name, version, int(epoch), *sys.argv[6:]))
+        print(archive(folder, out, name, version, seconds(epoch), *sys.argv[6:]))
     except (Refused, OSError) as e:
         sys.exit("minerva: no archive: %s" % e)
     except subprocess.CalledProcessError as e:

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import resource
 import subprocess
 import sys
 import tarfile
@@ -73,7 +74,8 @@ def check_content(path):
         members = {m.name: m for m in tar.getmembers()}
         for m in members.values():
             assert (m.uid, m.gid, m.uname, m.gname, m.mtime) == (0, 0, "", "", EPOCH), m.name
-            assert m.mode in ((0o777,) if m.issym() else (0o755,) if m.isdir() else (0o644, 0o755)), (m.name, oct(m.mode))
+            assert m.mode in ((0o777,) if m.issym() else (0o644, 0o755)), (m.name, oct(m.mode))
+            assert m.mode == 0o755 or not m.isdir(), (m.name, oct(m.mode))
             assert m.name == NAME or m.name.startswith(NAME + "/"), m.name
             if m.isfile() and not m.name.endswith(".spdx.json"):
                 assert listed["." + m.name[len(NAME):]]["SHA256"] == hashlib.sha256(tar.extractfile(m).read()).hexdigest(), m.name
@@ -112,11 +114,67 @@ def test_missing_library(_, scratch):
     refused(("lib/plugin.so", "libnowhere.so.7", "not in lib"), archive.check_symbols, scratch)
 
 
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def nothing_installed(folder):
+    """An installation without files."""
+    os.makedirs(os.path.join(folder, archive.DOCUMENTS))
+    os.makedirs(os.path.join(folder, "lib"))
+    return folder
+
+
+def test_link(_, scratch):
+    """A link in the place of a file of the archive is replaced: what it leads to stays as it is."""
+    folder, out, victim = (os.path.join(scratch, name) for name in ("folder", "out", "victim"))
+    os.makedirs(out)
+    archive.write(victim, "mine")
+    for end in (".tar.gz", ".tar.gz.sha256", ".spdx.json"):
+        os.symlink(victim, os.path.join(out, NAME + end))
+    path = archive.archive(nothing_installed(folder), out, NAME, "0.1.0", EPOCH)
+    assert read(victim) == "mine"
+    assert sorted(os.listdir(out)) == [NAME + end for end in (".spdx.json", ".tar.gz", ".tar.gz.sha256")], os.listdir(out)
+    assert not os.path.islink(path) and os.stat(path).st_mode & 0o777 == 0o644 and tarfile.is_tarfile(path)
+
+
+def test_full_disk(_, scratch):
+    """Writing that fails midway leaves the archive that was there, and nothing beside it."""
+    folder, out = nothing_installed(os.path.join(scratch, "folder")), os.path.join(scratch, "out")
+    os.makedirs(out)
+    path = os.path.join(out, NAME + ".tar.gz")
+    archive.write(path, "the one before")
+    with open(os.path.join(folder, "lib", "noise"), "wb") as f:
+        f.write(os.urandom(1 << 20))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
+    try:
+        refused((path, "cannot be written"), archive.archive, folder, out, NAME, "0.1.0", EPOCH)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(out) == [NAME + ".tar.gz"] and read(path) == "the one before"
+
+
+def package(words, **env):
+    """What bootstrap says of a package that it refuses."""
+    p = subprocess.run([ROOT + "/bootstrap", "package", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                       env={**os.environ, **env})
+    assert p.returncode == 1 and not p.stdout, (words, p)
+    return p.stderr
+
+
 def test_command(_, scratch):
-    """Kinds of packages that there are not, and words too many, are refused before anything is built."""
+    """Kinds of packages that there are not, words too many, a time that is none, a place for no file: refused before anything is built."""
     for words in ((), ("rpm",), ("tar", scratch, "x"), ("--cuda",)):
-        p = subprocess.run([ROOT + "/bootstrap", "package", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert p.returncode == 1 and not p.stdout and "expected tar [FOLDER]" in p.stderr, (words, p)
+        assert "expected tar [FOLDER]" in package(words), words
+    for epoch in ("tomorrow", "-1", "1.5", "1e9", "253402300800", "9" * 40, "0x10", "1 2", "a[$(touch %s/ran)]" % scratch):
+        assert 'SOURCE_DATE_EPOCH: found "%s"' % epoch in package(("tar", scratch), SOURCE_DATE_EPOCH=epoch), epoch
+        refused((epoch, "expected seconds"), archive.seconds, epoch)
+    assert os.listdir(scratch) == []
+    archive.write(scratch + "/file", "")
+    for folder in ("/file", "/file/below"):
+        assert "no file can be written there" in package(("tar", scratch + folder)), folder
 
 
 def main():
