@@ -42,7 +42,7 @@ night_shards() { # M
 # At least so many shards are needed.
 night_check_shards() { # M
     local most
-    [[ $1 =~ ^[1-9][0-9]{0,2}$ ]] || die "night: found $1 shards, expected a number from 1 to 999"
+    [[ $1 =~ ^[1-9][0-9]{0,2}$ ]] || die "night: found \"$1\" shards, expected a number from 1 to 999"
     most=$(night_shards "$1" | awk '{sum[$1] += $3} END {for (i in sum) if (sum[i] > most) most = sum[i]; print most}')
     (($1 == 1 || most <= SHARD_MINUTES)) || die "night: of $1 shards one would take $most minutes, at most $SHARD_MINUTES are meant: try $SHARDS"
 }
@@ -59,8 +59,9 @@ night_since() { # [DATE]
     fi
     record=$(night_record)
     [[ -f $record ]] || record=/dev/null
-    while read -r name minutes; do
-        awk -v part="$name" -v from="$from" '$3 == part && $1 >= from && $4 == "passed" {found = 1} END {exit !found}' "$record" ||
+    while read -r name minutes; do # a line that a full disk or a crash left half written counts as none
+        awk -v part="$name" -v from="$from" 'NF == 5 && $1 ~ /^[0-9]+$/ && $5 ~ /^[0-9]+$/ && $3 == part && $1 + 0 >= from && $4 == "passed" {found = 1}
+            END {exit !found}' "$record" ||
             printf '%s (%s minutes)\n' "$name" "$minutes"
     done < <(night_parts)
 }
@@ -108,6 +109,11 @@ night_part() { # NAME
     esac
 }
 
+# Ends the last line of a file, if it is half written.
+end_line() { # FILE
+    [[ ! -s $1 || -z $(tail -c 1 -- "$1") ]] || printf '\n' >>"$1"
+}
+
 # Runs a part, and writes down what became of it.
 night_run() { # NAME MINUTES
     local from=$SECONDS before=$failed ran=$((passed + failed)) result=passed record
@@ -121,38 +127,40 @@ night_run() { # NAME MINUTES
     ((failed > before)) && result=failed
     ((passed + failed == ran)) && result=skipped
     record=$(night_record)
-    mkdir -p -- "${record%/*}" && printf '%s %s %s %s %s\n' "$(date +%s)" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo -)" "$1" "$result" \
-        $((SECONDS - from)) >>"$record"
+    {
+        mkdir -p -- "${record%/*}" && end_line "$record" &&
+            printf '%s %s %s %s %s\n' "$(date +%s)" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo -)" "$1" "$result" $((SECONDS - from)) >>"$record"
+    } 2>/dev/null || say "night: ${record:-the record} cannot be written: --since will not know of $1"
     say "night: $1 $result after $((SECONDS - from)) s"
 }
 
 # night [N of M | today] | --list [of M] | --since [DATE]
 night() {
     local shard name minutes n=1 m=1
-    case ${1-} in
-    --list)
-        m=$SHARDS
-        [[ ${2-} == of ]] && m=${3-}
+    [[ ${NIGHT_MINUTES-} =~ ^(-?[0-9]{1,9})?$ ]] || die "night: found NIGHT_MINUTES \"$NIGHT_MINUTES\", expected minutes"
+    case "$# ${1-none} ${2-none}" in
+    '1 --list none' | '3 --list of')
+        m=${3-$SHARDS}
         night_check_shards "$m"
         night_shards "$m" | sort -n | awk '{print "shard " $1 ": " $2 ", " $3 " minutes"}'
         return ;;
-    --since)
+    '1 --since none' | '2 --since '*)
         night_since "${2-}"
         return ;;
-    '') ;;
-    today) m=$SHARDS n=$(($(date +%s) / 86400 % SHARDS + 1)) ;;
+    '0 none none') ;;
+    '1 today none') m=$SHARDS n=$(($(date +%s) / 86400 % SHARDS + 1)) ;;
     *)
-        [[ $# == 3 && $2 == of ]] || die "night: found $*, expected N of M, today, --list or --since"
+        [[ $# == 3 && $2 == of ]] || die "night: found \"$*\", expected N of M, today, --list [of M] or --since [DATE]"
         n=$1 m=$3
         night_check_shards "$m"
-        [[ $n =~ ^[1-9][0-9]{0,2}$ ]] && ((n <= m)) || die "night: found shard $n, expected 1 to $m" ;;
+        [[ $n =~ ^[1-9][0-9]{0,2}$ ]] && ((n <= m)) || die "night: found shard \"$n\", expected 1 to $m" ;;
     esac
     trap summary EXIT
     [[ $(uname -m) == aarch64 ]] && cross=()
     have_packages "${needed[@]}" "${needed_by_tests[@]}" -- "${wanted[@]}" "${wanted_by_tests[@]}" "${cross[@]}"
     test_environment
     while read -r shard name minutes; do
-        ((shard == n)) && night_run "$name" "$minutes"
+        ((shard == n)) && night_run "$name" "$minutes" </dev/null # which would read the other lines
     done < <(night_shards "$m")
     ((failed)) && python3 "$root/tests/dev/failed_tests.py" "$root/build" "$root/build-tsan"
     finished=1 may_skip_all=1

@@ -34,9 +34,13 @@ def shards():
         check(sorted(name for _, name, _ in found) == sorted(parts), "each of %d parts is in one of %d shards" % (len(parts), m))
         check(max(minutes.values()) <= 60, "the longest of %d shards has %d minutes" % (m, max(minutes.values())))
     for words, want in {"2 of 2": "at most 60 are meant", "5 of 4": "expected 1 to 4", "0 of 4": "expected 1 to 4", "x": "expected N of M", "1 of x": "from 1 to 999",
-                        "--since never-heard-of": "a date as date(1) reads it"}.items():
+                        "--since never-heard-of": "a date as date(1) reads it", "''": "expected N of M", "today please": "expected N of M",
+                        "--list all": "expected N of M", "--list of": "expected N of M", "--list of ''": "from 1 to 999", "--list of 4 5": "expected N of M",
+                        "--since yesterday today": "expected N of M", "01 of 4": "expected 1 to 4", "'a[$(echo ran >&2)]' of 4": "expected 1 to 4"}.items():
         code, _, err = bash("night " + words)
-        check(code == 1 and want in err, "night %s: %s" % (words, want))
+        check(code == 1 and want in err and "\nran" not in "\n" + err, "night %s: %s" % (words, want))
+    code, _, err = bash("night --list", NIGHT_MINUTES="a[$(echo ran >&2)]")
+    check(code == 1 and "expected minutes" in err and "\nran" not in "\n" + err, "NIGHT_MINUTES that are none")
     return parts
 
 
@@ -53,6 +57,30 @@ def since(parts):
         check("fuzz" in bash("night --since tomorrow", **env)[1] and "fuzz" not in bash("night --since yesterday", **env)[1], "since a date")
         code, out, err = bash(quiet % "passed=$((passed + 1))" + "night 1 of 4", NIGHT_MINUTES="0", **env)
         check(code == 0 and out.splitlines()[-1].startswith("0 passed, 0 failed, ") and "no time is left" in err, "parts for which no time is left are skipped")
+
+
+def damaged(parts):
+    """Lines of the record that are no lines of it count as none, and the next one begins anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {"XDG_STATE_HOME": folder}
+        os.mkdir(folder + "/minerva")
+        with open(folder + "/minerva/night", "wb") as f:
+            f.write(b"yesterday abc tidy passed 3\n" b"1764340000 abc qemu passed\n" b"\0\0\0\0\n" b"1764340000 abc pocl passed x\n" b"1764340000 abc ar")
+        check(len(bash("night --since", **env)[1].splitlines()) == len(parts), "damaged lines count as none")
+        bash("night_part() { passed=$((passed + 1)); }; night_run fuzz 1", **env)
+        check("fuzz" not in bash("night --since", **env)[1], "a line behind a half one")
+        with open(folder + "/file", "w", encoding="utf-8"):
+            pass
+        err = bash("night_part() { passed=$((passed + 1)); }; night_run fuzz 1", XDG_STATE_HOME=folder + "/file")[2]
+        check("cannot be written" in err, "a record that cannot be written is told")
+
+
+def mutants():
+    """mutants.py runs nothing unless its words are understood."""
+    with tempfile.TemporaryDirectory() as folder:
+        for words, code in ((["--help"], 0), ([], 2), (["--quarter", "1"], 2), (["work", "--quarter", "5"], 2), (["work", "word", "--quarter", "1"], 2), (["work", "--check"], 2)):
+            p = subprocess.run([sys.executable, ROOT + "/tests/dev/mutants.py", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            check(p.returncode == code and "mutants.py WORK" in p.stdout and not os.listdir(folder), "mutants.py %s" % " ".join(words))
 
 
 def ci():
@@ -72,6 +100,9 @@ def ci():
                   "%s and %s: %s" % (gate, night, lines[-1]))
 
 
-since(shards())
+every = shards()
+since(every)
+damaged(every)
+mutants()
 ci()
 sys.exit(bool(FAILED))
