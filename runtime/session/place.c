@@ -96,9 +96,7 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         st = describe_choice(s, err);
     if (st)
         return st;
-    /* sequences have their sizes from the first choice */
-    s->request.n_batch_wide = 0;
-    s->steps.n_batch = s->request.n_batch = (uint32_t)s->placement.symbol_max[MN_SYM_TOKENS];
+    s->steps.n_batch = (uint32_t)s->placement.symbol_max[MN_SYM_TOKENS];
     log_memory(s);
     const uint32_t ring = ring_size(s);
     st = mn_engine_create(&s->placement, s->steps.graph, ring, &s->steps.engine, fault, err);

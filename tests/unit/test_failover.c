@@ -362,6 +362,74 @@ static void test_info(void **state) {
     close_world();
 }
 
+/* ---- rows of a step -------------------------------------------------------------------------- */
+static uint32_t rows_now(const mn_session *s) {
+    mn_session_info info = {.size = sizeof info};
+    assert_int_equal(mn_session_get_info(s, &info), MN_OK);
+    return info.n_batch;
+}
+
+/* As an explanation of a session with these parameters says; measures the devices. */
+static uint32_t rows_explained(const mn_session_params *p) {
+    char *json = NULL;
+    check(mn_model_explain(model, p, &json, NULL), NULL);
+    const char *at = strstr(json, "\"rows\":");
+    assert_non_null(at);
+    const uint32_t rows = (uint32_t)atoi(at + strlen("\"rows\":"));
+    mn_json_free(json);
+    return rows;
+}
+
+static uint32_t rows_requested(const mn_session_params *p) {
+    const mn_model_graph *g = NULL;
+    mn_request r;
+    assert_int_equal(mn_model_graph_for(model, 0, 0, &g, NULL), MN_OK);
+    assert_int_equal(mn_request_make(model, g, p, &r, NULL), MN_OK);
+    return MN_MAX(r.n_batch, r.n_batch_wide);
+}
+
+/* A GPU has steps of 2,048 rows where nobody names a number; the CPU that goes on for it has 512:
+ * a step of more takes long there. */
+static void test_rows(void **state) {
+    (void)state;
+    open_world(OPTIONS("gpu", "1", "lost_after", "3"));
+    mn_session_params p = {.size = sizeof p, .device = "flaky,cpu_simd", .n_ctx = 256};
+    mn_session *s = NULL;
+    mn_error err = MN_ERROR;
+    mn_sample_params sample = greedy();
+    int32_t ids[128], seq;
+    story to = {0};
+    check(mn_session_create(model, &p, &s, &err), &err);
+    assert_int_equal(rows_now(s), 2048);
+    check(mn_seq_create(s, ids, prompt(1, ids), &sample, &seq, &err), &err);
+    run(s, &to);
+    assert_int_equal(rows_now(s), 512);
+    mn_session_free(s);
+    close_world();
+}
+
+/* Numbers that the caller or the configuration names, logits of every row, and ranks, which have
+ * one size for all, keep what they say. */
+static void test_rows_requested(void **state) {
+    (void)state;
+    open_world(OPTIONS("gpu", "1"));
+    mn_session_params p = {.size = sizeof p, .device = "flaky"};
+    assert_int_equal(rows_requested(&p), 2048);
+    p.n_batch = 100;
+    assert_int_equal(rows_requested(&p), 100);
+    assert_int_equal(rows_explained(&p), 100);
+    p.n_batch = 0;
+    p.device = "cpu_simd";
+    assert_int_equal(rows_explained(&p), 512);
+    p.flags = MN_SESSION_NO_SAMPLING;
+    assert_int_equal(rows_requested(&p), 64);
+    p.flags = 0;
+    rt->ranks = (struct mn_ranks *)(void *)&p; /* nobody asks it anything */
+    assert_int_equal(rows_requested(&p), 512);
+    rt->ranks = NULL;
+    close_world();
+}
+
 /* With nothing else on the list: the error says what was lost; the session can be asked again, and
  * freed. */
 static void test_alone(void **state) {
@@ -819,6 +887,8 @@ int main(int argc, char **argv) { /* argv[1]: one test alone */
                                        cmocka_unit_test(test_no_drafts),
                                        cmocka_unit_test(test_samplers),
                                        cmocka_unit_test(test_info),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_rows_requested),
                                        cmocka_unit_test(test_alone),
                                        cmocka_unit_test(test_creation),
                                        cmocka_unit_test(test_twice),

@@ -16,6 +16,7 @@
  *               drafts, as before contract 3
  *   sample      the newest contract of SAMPLE that it knows, as an older plugin would
  *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
+ *   gpu         1: claims to be a GPU that computes 512 rows in 1 ms
  *   slow        milliseconds that every execute sleeps first: how long a text takes at least, on
  *               any machine
  * A lost device says so from then on at every call but the *_free and *_close ones, until it is
@@ -45,7 +46,7 @@ static struct {
 } units[MAX_DEVICES];
 static uint32_t n_units, transient, back_after, relapse, slow_ms;
 static _Atomic uint32_t n_calls, bad_tests;
-static bool async, unified;
+static bool async, unified, gpu;
 static uint32_t plain, sample_contract;
 static uint32_t older[64][2]; /* contracts of cpu_simd, that of SAMPLE as old as asked for */
 static char lost_at[16];
@@ -94,6 +95,8 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_er
         info->flags |= MN_DEVICE_ASYNC;
     if (!unified)
         info->flags &= ~(uint64_t)MN_DEVICE_UNIFIED;
+    if (gpu)
+        info->kind = MN_DEVICE_GPU;
     return st;
 }
 static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
@@ -232,6 +235,12 @@ static mn_status list_contracts(void *self, const uint32_t (**out)[2], uint32_t 
     *out = (const uint32_t(*)[2])older;
     return MN_OK;
 }
+static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *e, mn_error *err) {
+    const mn_status st = mnc_estimate(d, c, e, err);
+    if (!st && gpu)
+        e->prefill_us = 1000;
+    return st;
+}
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
                               uint32_t stride, mn_error *err) {
     mn_status st = check(c->queue->dev, "bind", err);
@@ -291,6 +300,7 @@ static void read_options(const mn_host *h) {
     plain = number(h, "plain", 0);
     sample_contract = number(h, "sample", 0);
     unified = number(h, "unified", 1);
+    gpu = number(h, "gpu", 0);
     back_after = number(h, "back_after", NEVER);
     relapse = number(h, "relapse", NEVER);
     bad_tests = number(h, "bad_test", 0);
@@ -310,6 +320,7 @@ MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err)
     table.device_close = device_close;
     table.self_test = self_test;
     table.contracts = list_contracts;
+    table.estimate = estimate;
     table.alloc = buffer_alloc;
     table.queue_create = queue_create;
     table.queue_free = queue_free;
