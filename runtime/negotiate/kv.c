@@ -152,6 +152,8 @@ static mn_status negotiate_shared(mn_registry *reg, const mn_model_graph *g, mn_
                                   mn_placement *out, mn_status st, mn_error *err) {
     mn_placement shared;
     r->kv_positions = r->n_ctx;
+    if (!st)
+        r->flags |= MN_REQUEST_AGAIN;
     const mn_status now = mn_negotiate(reg, g, r, &shared, NULL);
     if (now)
         return st;
@@ -193,6 +195,13 @@ static bool is_spared(const mn_placement *wide, const mn_placement *p) {
            wide->kv_positions >= p->kv_positions;
 }
 
+/* The record says where rates came from when they were first asked for. */
+static void carry_rates(mn_placement *wide, const mn_placement *p) {
+    for (uint32_t i = 0; i < MN_MIN(wide->n_offers, p->n_offers); i++)
+        if (wide->offers[i].record == p->offers[i].record)
+            wide->offers[i].rates = p->offers[i].rates;
+}
+
 static mn_status negotiate_rows(mn_registry *reg, const mn_model_graph *g,
                                 const mn_request *request, mn_placement *out, mn_error *err) {
     mn_request r = *request;
@@ -212,9 +221,11 @@ mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_re
     mn_placement wide;
     mn_request r = *request;
     r.n_batch = r.n_batch_wide;
+    r.flags |= MN_REQUEST_AGAIN;
     if (negotiate_rows(reg, g, &r, &wide, NULL))
         return MN_OK;
     if (is_spared(&wide, out)) {
+        carry_rates(&wide, out);
         const mn_placement narrow = *out;
         *out = wide;
         wide = narrow;

@@ -323,7 +323,7 @@ mn_status mn_choose_listed(mn_chooser *c) {
     c->named = !mn_has_plan(c);
     if (!st && !mn_has_plan(c))
         st = l.w.n ? plan_listed(c, &l) : nothing(c, NULL);
-    if (!st && l.passed_over.len)
+    if (!st && l.passed_over.len && !(c->r->flags & MN_REQUEST_AGAIN))
         mn_log(MN_LOG_WARN, "device list %s: not used: %s (--strict makes this an error)",
                c->r->devices, l.passed_over.ptr);
     mn_text_free(&l.passed_over);

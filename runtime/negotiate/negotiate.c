@@ -196,7 +196,8 @@ static mn_status negotiation_settle(mn_chooser *c) {
     set_shares(c);
     p->fallback = !c->named && mn_offer_is_oracle(mn_offer_at(c, p->chosen));
     say_why(c, &why);
-    warn_of_disk(c);
+    if (!(c->r->flags & MN_REQUEST_AGAIN))
+        warn_of_disk(c);
     p->segments = plan->segments;
     p->n_segments = plan->n_segments;
     plan->segments = NULL;

@@ -21,6 +21,9 @@
 
 #define MN_REQUEST_AHEAD 4u  /* run_ahead comes from the caller and holds for every device */
 #define MN_REQUEST_STRICT 8u /* a device of the list that cannot be used is an error */
+/* the same devices were asked just before, for other sizes: no warning is said again, no rate that
+ * is remembered is measured again */
+#define MN_REQUEST_AGAIN 16u
 
 /* Who wants to know how far an import is; done: 0 to 1; non-zero: cancel. fn may be NULL. */
 typedef struct {

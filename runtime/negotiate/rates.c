@@ -159,7 +159,7 @@ static bool measure_now(mn_offer *o, uint32_t dtype, const mn_text *key, mn_meas
 /* From the cache, unless the request wants it otherwise, or measured; fresh: now. */
 static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measured *m,
                      bool *fresh) {
-    const bool again = r->flags & MN_REQUEST_MEASURE;
+    const bool again = (r->flags & (MN_REQUEST_MEASURE | MN_REQUEST_AGAIN)) == MN_REQUEST_MEASURE;
     mn_text key = {0};
     make_key(o, r, dtype, &key);
     const bool known = !key.failed && !again && rates_load(&key, m);

@@ -20,6 +20,7 @@ mn_device_record devices[MAX_FAKES];
 const mn_model_graph *graph;
 int n_in_use; /* devices that were opened and not released */
 int n_retries[MAX_FAKES];
+uint64_t row_scratch;
 
 const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
     return (void)reg, *n = n_fakes, devices;
@@ -144,7 +145,7 @@ static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, m
         e->weights += (uint64_t)mn_node_bytes(c->graph, i);
     }
     e->precision = MN_PRECISION_EXACT;
-    e->scratch = 1 << 10;
+    e->scratch = (1 << 10) + row_scratch * (uint64_t)c->symbol_max[MN_SYM_TOKENS];
     e->decode_us = f->us_per_node * (c->node_hi - c->node_lo);
     e->prefill_us = e->decode_us * f->prefill;
     if (f->lies == NO_CLASS)
@@ -186,7 +187,7 @@ static const mn_backend backend = {.size = sizeof backend,
 /* The devices of one test. */
 void install_fakes(fake *f, uint32_t n) {
     static char paths[MAX_FAKES][64];
-    fakes = f, n_fakes = n, n_extra = 0;
+    fakes = f, n_fakes = n, n_extra = 0, row_scratch = 0;
     memset(n_retries, 0, sizeof n_retries);
     for (uint32_t i = 0; i < n; i++) {
         f[i].n_supports = 0;

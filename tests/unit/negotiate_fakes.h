@@ -41,6 +41,7 @@ extern uint32_t n_extra; /* of records: behind those of the fakes */
 extern mn_device_record devices[MAX_FAKES];
 extern int n_in_use; /* devices that were opened and not released */
 extern int n_retries[MAX_FAKES];
+extern uint64_t row_scratch; /* of every device, for each row of a step; 0 when installed */
 
 /* The devices of one test, in the order of the registry; f outlives it. */
 void install_fakes(fake *f, uint32_t n);
