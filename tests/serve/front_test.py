@@ -289,7 +289,8 @@ def by_messages(front):
     c = http.client.HTTPConnection(*re.match(r"https?://([\d.]+):(\d+)", front.url).groups(), timeout=served.LIMIT)
     request = c.request
     messages.refused(c, {}, 401, "authentication_error", "x-api-key")
-    c.request = lambda *args: request(*args[:3], headers={"X-Api-Key": "beta"})
+    # a proxy's own Authorization is no key: the client's key counts, here and on the server
+    c.request = lambda *args: request(*args[:3], headers={"X-Api-Key": "beta", "Authorization": "Basic eDp5"})
     body = {"messages": messages.STORY, "max_tokens": 6, "temperature": 0}
     assert messages.parts(messages.post(c, body)) == messages.parts(messages.streamed(c, body))
     messages.refused(c, {**body, "messages": []}, 400, "invalid_request_error", "messages:")

@@ -115,13 +115,17 @@ static int same_key(const char *key, const char *given) {
     return different == 0;
 }
 
-int access_key(const access_rules *rules, const char *authorization, const char *plain) {
+const char *access_given(const char *authorization, const char *plain) {
     static const char scheme[] = "Bearer ";
+    const int has_key = authorization && !strncasecmp(authorization, scheme, sizeof scheme - 1);
+    return has_key ? authorization + sizeof scheme - 1 : plain;
+}
+
+int access_key(const access_rules *rules, const char *authorization, const char *plain) {
+    const char *given = access_given(authorization, plain);
     int found = -1;
-    if (authorization && !strncasecmp(authorization, scheme, sizeof scheme - 1))
-        plain = authorization + sizeof scheme - 1;
-    for (size_t i = 0; plain && *plain && i < rules->n_keys; i++)
-        if (same_key(rules->keys[i], plain))
+    for (size_t i = 0; given && *given && i < rules->n_keys; i++)
+        if (same_key(rules->keys[i], given))
             found = (int)i;
     return found;
 }

@@ -23,6 +23,9 @@ int access_read_keys(access_rules *rules, const char *path);
 const char *access_first_key(const access_rules *rules); /* one that is valid */
 void access_free(access_rules *rules);
 
+/* The key that a client sent: of authorization, "Bearer KEY", else plain; NULL: none. Both may be
+ * NULL. */
+const char *access_given(const char *authorization, const char *plain);
 /* The index of the key in authorization, "Bearer KEY", or in plain, "KEY"; else -1. Both may be
  * NULL. The time does not depend on how much of a key is right. */
 int access_key(const access_rules *rules, const char *authorization, const char *plain);

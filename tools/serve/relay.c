@@ -239,13 +239,14 @@ void relay_abandon(relay *l, replica *r) {
 
 /* ---- to a server ----------------------------------------------------------------------------- */
 
-/* The client's key as a value of Authorization, also one that it sent as x-api-key; or NULL. */
+/* The client's key as a value of Authorization, also one that it sent as x-api-key; without a key
+ * its Authorization as it is; or NULL. */
 static const char *relay_key_of(const relay_request *q, char *store, size_t n) {
     const char *given = http_request_header(q->http, "Authorization");
-    const char *plain = http_request_header(q->http, "X-Api-Key");
-    if (given || !plain || strlen(plain) > 4096)
+    const char *key = access_given(given, http_request_header(q->http, "X-Api-Key"));
+    if (!key || strlen(key) > 4096)
         return given;
-    snprintf(store, n, "Bearer %s", plain);
+    snprintf(store, n, "Bearer %s", key);
     return store;
 }
 
