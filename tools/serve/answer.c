@@ -402,22 +402,6 @@ static void send_whole(answer *a) {
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
-/* An error in a stream. */
-static void answer_put_error(const answer *a, unsigned status, const char *type,
-                             const char *message, mn_text *out) {
-    if (a->form->dialect) {
-        json_error e = {.status = status};
-        json_fail(&e, NULL, "%s", message);
-        a->form->dialect->stream_error(a->http, &e, out);
-        return;
-    }
-    mn_text_printf(out, "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":",
-                   type, status);
-    json_stringz(out, message);
-    mn_text_puts(out, "},\"request_id\":");
-    json_stringz(out, a->http->id);
-    mn_text_puts(out, "}\n\n");
-}
 
 /* param: the field of the request that is at fault, or NULL. */
 static void serve_answer_fail(answer *a, unsigned status, const char *type, const char *param,
@@ -434,7 +418,7 @@ static void serve_answer_fail(answer *a, unsigned status, const char *type, cons
         return;
     }
     mn_text b = {0};
-    answer_put_error(a, status, type, message, &b);
+    serve_stream_error(a->http, status, type, message, &b);
     answer_put(a, &b);
     mn_text_free(&b);
     end_stream(a);

@@ -26,26 +26,6 @@ static void relay_leave(relay_request *q) {
     q->call = NULL;
 }
 
-/* An error event, in the form of the path, and the end of a stream. */
-static void relay_put_error(const relay_request *q, unsigned status, const char *message,
-                            mn_text *out) {
-    const dialect *d = dialect_of(q->http->path);
-    json_error e = {.status = status};
-    if (d) {
-        json_fail(&e, NULL, "%s", message);
-        d->stream_error(q->http, &e, out);
-        return;
-    }
-    mn_text_printf(out,
-                   "data: {\"error\":{\"type\":\"server_error\",\"param\":null,\"code\":%u,"
-                   "\"message\":",
-                   status);
-    json_stringz(out, message);
-    mn_text_puts(out, "},\"request_id\":");
-    json_stringz(out, q->http->id);
-    mn_text_puts(out, "}\n\ndata: [DONE]\n\n");
-}
-
 /* The end with an error, before or in a stream. */
 static void relay_give_up(relay_request *q, unsigned status, const char *message) {
     mn_text b = {0};
@@ -57,7 +37,8 @@ static void relay_give_up(relay_request *q, unsigned status, const char *message
         return;
     }
     q->owner->counts.n_interrupted += (uint64_t)q->stream.has_token;
-    relay_put_error(q, status, message, &b);
+    serve_stream_error(q->http, status, "server_error", message, &b);
+    mn_text_puts(&b, dialect_of(q->http->path) ? "" : "data: [DONE]\n\n");
     http_put(q->http, b.ptr ? b.ptr : "", b.len);
     mn_text_free(&b);
     http_end(q->http);

@@ -288,3 +288,20 @@ void http_error(http_request *r, unsigned status, const char *type, const char *
     mn_text_puts(&out, "}\n");
     http_answer(r, status, "application/json", &out);
 }
+
+void serve_stream_error(const http_request *r, unsigned status, const char *type,
+                        const char *message, mn_text *out) {
+    const dialect *d = dialect_of(r->path);
+    json_error e = {.status = status};
+    if (d) {
+        json_fail(&e, NULL, "%s", message);
+        d->stream_error(r, &e, out);
+        return;
+    }
+    mn_text_printf(out, "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":",
+                   type, status);
+    json_stringz(out, message);
+    mn_text_puts(out, "},\"request_id\":");
+    json_stringz(out, r->id);
+    mn_text_puts(out, "}\n\n");
+}

@@ -77,6 +77,9 @@ void serve_refuse(serve *s, http_request *r, const json_error *e);
 unsigned *serve_in_flight(serve *s, const http_request *r);
 /* A whole JSON answer of status 200. */
 void serve_json(serve *s, http_request *r, mn_text *body);
+/* Appends the event of an error in a stream that has begun, in the form of r's path. */
+void serve_stream_error(const http_request *r, unsigned status, const char *type,
+                        const char *message, mn_text *out);
 /* 1 if the name is the model's, or absent; else 0 with the error set. */
 int serve_check_model(const serve *s, const char *name, json_error *e);
 /* 1 if one request may have n generations; else 0 with the error set. */
