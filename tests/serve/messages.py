@@ -100,6 +100,8 @@ def check(connection, limit):
     line = "x-anthropic-billing-header: v=1; cch=%s;"
     cached = [post(connection, {**base, "system": [{"type": "text", "text": (line % h) + " Be brief. " * 30}]})["usage"] for h in ("a1b2c", "9f8e7")]
     assert cached[1]["cache_read_input_tokens"] > cached[1]["input_tokens"], cached
+    told = [count(system="x-anthropic-billing-header: v=1;%scch=%s;" % (end, h)) for end in (" ", "\n") for h in ("frog frog", "0" * 9)]
+    assert told[0] == told[1] and told[2] != told[3], told  # behind its first line the text is the user's
     # the answer continues the assistant's text; ends
     begun = {**base, "messages": STORY + [{"role": "assistant", "content": "Once upon a"}]}
     assert parts(post(connection, begun))[0] == chat_of({**begun, "continue_final_message": True})["choices"][0]["message"]["content"]
@@ -125,6 +127,8 @@ def check(connection, limit):
                        ({**base, "mcp_servers": [{"url": "x"}]}, "mcp_servers"), ({**base, "temperature": "warm"}, "temperature"), ({**base, "stop_sequences": "x"}, "stop_sequences"),
                        ({**base, "tools": [{"name": "x"}]}, "tools[0]"), ({**base, "tool_choice": {"type": "some"}}, "tool_choice"), ({**base, "thinking": {"type": "much"}}, "thinking"),
                        ({**base, "output_config": {"effort": "huge"}}, "effort"), ({**base, "output_config": {"format": {"type": "xml"}}}, "format"), ({**base, "system": 3}, "system"),
+                       ({**base, "output_config": 3}, "output_config:"), ({**base, "stop_sequences": [3]}, "stop_sequences: "), ({**base, "tool_choice": {"type": "any"}}, "there are no tools"),
+                       ({**base, "output_config": {"format": {"type": "json_schema", "schema": 3}}}, "output_config.format: "),
                        (of("frog " * 3 * limit), "prompt is too long: ")):
         refused(connection, body, 400, wrong, word)
         refused(connection, {**body, "stream": True}, 400, wrong, word)

@@ -39,8 +39,24 @@ static void messages_stream_error(const http_request *r, const json_error *e, mn
     mn_text_puts(out, "\n\n");
 }
 
+/* A sentence of the chat about a field that has another name here: "stop: found ...". */
+static void use_own_name(json_error *e) {
+    static const char *const names[][2] = {{"stop", "stop_sequences"},
+                                           {"response_format", "output_config.format"}};
+    char rest[sizeof e->message];
+    for (size_t i = 0; i < MN_COUNT(names); i++) {
+        const size_t n = strlen(names[i][0]);
+        if (strcmp(e->param, names[i][0]) != 0 || strncmp(e->message, names[i][0], n) != 0)
+            continue;
+        snprintf(rest, sizeof rest, "%s", e->message + n);
+        snprintf(e->message, sizeof e->message, "%s%.400s", names[i][1], rest);
+        return;
+    }
+}
+
 /* Agents know a prompt that is too long by these words alone. */
 static void messages_refused(const serve *s, json_error *e) {
+    use_own_name(e);
     if (e->n_tokens && e->code && !strcmp(e->code, "context_length_exceeded"))
         snprintf(e->message, sizeof e->message, "prompt is too long: %llu tokens > %u maximum",
                  (unsigned long long)e->n_tokens, s->n_ctx);

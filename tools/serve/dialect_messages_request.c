@@ -220,10 +220,9 @@ static int messages_read_block(message *m, const cJSON *block, json_error *e) {
 }
 
 /* Adds what the blocks of a message have left. Results alone are no message of the user. */
-static int messages_add_message(message *m, json_error *e) {
+static int messages_add_message(message *m) {
     const int has_calls = m->calls->child != NULL;
     const int has_text = m->parts->child != NULL;
-    (void)e;
     if (!strcmp(m->role, "user") && !has_text)
         return 1;
     cJSON *out = message_of(m->role);
@@ -251,7 +250,7 @@ static int messages_read_blocks(message *m, size_t i, const cJSON *content, json
         ok = ok && messages_read_block(m, block, e);
         k++;
     }
-    return ok && messages_add_message(m, e);
+    return ok && messages_add_message(m);
 }
 
 /* A message whose content is a text. */
@@ -293,8 +292,10 @@ static void blank_billing(cJSON *content) {
     if (!text || strncmp(text, mark, sizeof mark - 1) != 0)
         return;
     char *hash = strstr(text, "cch=");
-    const size_t n = hash ? strcspn(hash + 4, ";\n") : 0;
-    if (hash && n <= 16)
+    if (!hash || hash > text + strcspn(text, "\n"))
+        return;
+    const size_t n = strcspn(hash + 4, ";\n");
+    if (n <= 16)
         memset(hash + 4, '0', n);
 }
 
@@ -460,6 +461,11 @@ static int messages_add_thinking(cJSON *chat, const cJSON *body, json_error *e) 
            dialect_add(chat, "include_reasoning", cJSON_CreateBool(shows));
 }
 
+static int messages_check_config(const cJSON *config, json_error *e) {
+    return !config || cJSON_IsObject(config) ||
+           json_fail(e, "output_config", "output_config: expected an object");
+}
+
 /* output_config.effort; templates know three words. */
 static int messages_add_effort(cJSON *chat, const cJSON *config, json_error *e) {
     static const char *const words[][2] = {
@@ -505,8 +511,8 @@ cJSON *messages_request(const cJSON *body, json_error *e) {
     cJSON *chat = cJSON_CreateObject();
     if (chat && messages_add_fields(chat, body, e) && messages_add_messages(chat, body, e) &&
         messages_add_tools(chat, body, e) && messages_add_choice(chat, body, e) &&
-        messages_add_thinking(chat, body, e) && messages_add_effort(chat, config, e) &&
-        messages_add_format(chat, body, config, e))
+        messages_add_thinking(chat, body, e) && messages_check_config(config, e) &&
+        messages_add_effort(chat, config, e) && messages_add_format(chat, body, config, e))
         return chat;
     cJSON_Delete(chat);
     return NULL;

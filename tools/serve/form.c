@@ -260,9 +260,12 @@ int form_calls(const cJSON *body, ask_form *out, int *has_tools, json_error *e) 
         return 0;
     out->one_call = !parallel;
     *has_tools = tools && tools->child && !(word && !strcmp(word, "none"));
-    if (forced && (!*has_tools || (name && !has_tool(tools, name))))
+    if (forced && !*has_tools)
+        return json_fail(e, "tool_choice",
+                         "tool_choice: a call is required, and there are no tools");
+    if (name && !has_tool(tools, name))
         return json_fail(e, "tool_choice", "tool_choice: found %.60s, which is none of the tools",
-                         name ? name : "required");
+                         name);
     if (!*has_tools || (!forced && (out->kind || !is_strict(tools))))
         return 1;
     mn_text_clear(&out->text);
