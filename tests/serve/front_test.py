@@ -61,6 +61,9 @@ def metrics(url):
 TEXT = ["One", " two", " three", " four", " five"]
 
 
+NAMED = ["message_start", "ping", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"]
+
+
 class Fake:
     """A server whose answers follow `script`, one entry per POST (the last one for all others):
       400 and more   that status
@@ -71,7 +74,7 @@ class Fake:
     def __init__(self, *script, text=TEXT):
         self.script, self.text = list(script) or [None], text
         self.posts, self.broken, self.lock = [], 0, threading.Lock()
-        self.ready = 200
+        self.ready, self.next = 200, None  # next: a function instead of the script
 
     def __enter__(self):
         fake = self
@@ -99,9 +102,11 @@ class Fake:
                 with fake.lock:
                     number = len(fake.posts)
                     fake.posts.append((self.path, dict(self.headers), body))
-                    step = fake.script[min(number, len(fake.script) - 1)]
+                    step = fake.next() if fake.next else fake.script[min(number, len(fake.script) - 1)]
                 if isinstance(step, int) and step >= 400:
                     self.whole(step, {"error": {"message": "told to", "code": None}}, [("Retry-After", "7")])
+                elif self.path == "/v1/messages":
+                    self.named(step)
                 elif not json.loads(body).get("stream"):
                     self.finish_whole(step)
                 else:
@@ -145,6 +150,16 @@ class Fake:
                     return self.drop()
                 chunk({}, "stop")
                 self.event("data: [DONE]\n\n")
+                self.event("")
+
+            def named(self, step):
+                """Anthropic's events; step: how many, counted without the comment."""
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+                self.event(": keep-alive\n\n")
+                for name in NAMED[:step]:
+                    self.event("event: %s\ndata: %s\n\n" % (name, json.dumps({"type": name}, separators=(",", ":"))))
+                if step is not None:
+                    return self.drop()
                 self.event("")
 
         class Quiet(http.server.ThreadingHTTPServer):
@@ -231,7 +246,21 @@ def fakes():
     assert (seen.status, seen.headers["Retry-After"], len(a.posts), len(b.posts)) == (429, "7", 1, 1), seen
     seen, m, (a, b) = case([503, None], [503, None])  # both come back at the next question after their health
     whole(seen)
+    cut_messages()
     silent()
+
+
+def cut_messages():
+    """A stream of Anthropic's events, cut at each: before the first block another server has the request, then an error ends it."""
+    shown = lambda names: [x for x in names if x != "ping"]
+    with Fake() as a, Fake() as b, Front([a.url, b.url]) as front:
+        for n in range(len(NAMED)):
+            until(lambda: ask(front.url, "GET", "/health")[2].count('"ready"') >= (3 if n < 3 else 2))
+            before, steps = len(a.posts) + len(b.posts), iter([n])
+            a.next = b.next = lambda: next(steps, None)
+            status, _, text = ask(front.url, "POST", "/v1/messages", {"messages": messages.STORY, "stream": True})
+            want, n_posts = (shown(NAMED), 2) if n < 3 else (shown(NAMED[:n]) + ["error"], 1)
+            assert status == 200 and shown(re.findall("^event: (.*)$", text, re.M)) == want and len(a.posts) + len(b.posts) - before == n_posts, (n, text)
 
 
 def ask_whole(*scripts):

@@ -52,16 +52,28 @@ static void test_stream(size_t n) {
     mn_text_free(&out);
 }
 
-/* Events with names go to the client as they come; the last one's name ends the stream. */
+/* Events with names go to the client as they come, the beginning of the message with the first
+ * token; the last one's name ends the stream. */
 static void test_named(size_t n) {
     static const char start[] = "event: message_start\ndata: {\"type\":\"message_start\"}\n\n";
+    static const char ping[] = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+    static const char begin[] = "event: content_block_start\ndata: {\"index\":0}\n\n";
+    static const char stopped[] = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":"
+                                  "\"overloaded_error\",\"message\":\"x\"}}\n\n";
     static const char *const last[] = {
         "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"}}\n\n"};
     for (size_t i = 0; i < 2; i++) {
         relay_stream t = {0};
         mn_text out = {0};
-        CHECK(feed(&t, start, n, &out) && is(&out, start) && t.is_named && !t.is_over);
+        CHECK(feed(&t, start, n, &out) && feed(&t, ping, n, &out) && is(&out, ping));
+        CHECK(!feed(&t, stopped, n, &out) && is(&out, ping) && t.refused && !t.has_token);
+        relay_stream_again(&t); /* another server has it now */
+        mn_text_clear(&out);
+        CHECK(feed(&t, start, n, &out) && is(&out, "") && feed(&t, begin, n, &out));
+        CHECK(!memcmp(out.ptr, start, sizeof start - 1));
+        CHECK(!strcmp(out.ptr + sizeof start - 1, begin) && t.is_named && t.has_token &&
+              !t.is_over);
         mn_text_clear(&out);
         CHECK(feed(&t, last[i], n, &out) && is(&out, last[i]) && t.is_over && !t.refused);
         relay_stream_free(&t);

@@ -27,7 +27,7 @@ typedef struct {
     int has_token;     /* passed on: from now on nothing is held */
     int is_over;       /* [DONE] has come */
     int refused;       /* an error event of status 503 came: nothing behind it is used */
-    int is_named;      /* events of a dialect, passed on as they come: never resumed */
+    int is_named;      /* events of a dialect: not compared, so never resumed behind a token */
     int differs;       /* the next server's answer is not the first one's */
     uint64_t n_passed; /* events with choices that the client has, and their hash */
     uint64_t n_now;    /* of the server that sends now */

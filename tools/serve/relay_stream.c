@@ -82,13 +82,29 @@ static void relay_stream_release(relay_stream *t, mn_text *out) {
     t->has_token = 1;
 }
 
-/* An event with a name, which OpenAI's streams have not: the client has it at once. */
-static void on_named(relay_stream *t, const char *event) {
-    static const char *const last[] = {"event: message_stop\n", "event: error\n"};
-    t->has_token = 1;
+static int has_name(const char *event, const char *name) {
+    const char *found = event + sizeof "event: " - 1;
+    const size_t n = strlen(name);
+    return !strncmp(found, name, n) && found[n] == '\n';
+}
+
+/* An event with a name, which OpenAI's streams have not. Before the first token the beginning of
+ * the message is held back; a ping goes to the client at once. 0: the stream of this server ends
+ * here. */
+static int on_named(relay_stream *t, const char *event, size_t n, mn_text *out) {
+    static const char stopped[] = "\"error\":{\"type\":\"overloaded_error\"";
+    const int is_error = has_name(event, "error");
+    const int is_start = has_name(event, "message_start");
     t->is_named = 1;
-    for (size_t i = 0; i < sizeof last / sizeof *last; i++)
-        t->is_over |= !strncmp(event, last[i], strlen(last[i]));
+    t->refused = is_error && !t->has_token && memmem(event, n, stopped, sizeof stopped - 1) != NULL;
+    if (t->refused)
+        return 0;
+    t->is_over |= is_error || has_name(event, "message_stop");
+    if (!t->has_token && !is_start && !has_name(event, "ping"))
+        relay_stream_release(t, out);
+    mn_text *to = t->has_token || !is_start ? out : &t->held;
+    mn_text_put(to, event, n);
+    return !to->failed && !out->failed;
 }
 
 /* One whole event. 0: the stream of this server ends here. */
@@ -97,9 +113,9 @@ static int relay_stream_on_event(relay_stream *t, const char *event, size_t n, m
     const size_t n_data = is_data ? 5 + strspn(event + 5, " ") : 0;
     const int is_over = is_data && !strncmp(event + n_data, "[DONE]", 6);
     if (!is_data) {
-        if (!strncmp(event, "event:", 6))
-            on_named(t, event);
-        mn_text_put(out, event, n); /* or a comment */
+        if (!strncmp(event, "event: ", 7))
+            return on_named(t, event, n, out);
+        mn_text_put(out, event, n); /* a comment */
         return !out->failed;
     }
     const char *choices = memmem(event, n, mark, sizeof mark - 1);
