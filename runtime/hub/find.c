@@ -118,20 +118,23 @@ mn_status mn_find_in_folder(mn_find *f, const char *place, const char *folder, u
     return st;
 }
 
+/* The files of a folder, and the models among them: none where the files make none. *groups:
+ * mn_free by the caller, also after an error, as list. */
+static mn_status read_groups(const mn_find *f, const char *folder, uint32_t depth, mn_listing *list,
+                             mn_file_group **groups, uint32_t *n, mn_error *err) {
+    mn_status st = mn_listing_read(folder, depth, list, err);
+    if (st)
+        return st;
+    st = mn_choose_all(f->how, list->files, list->n, groups, n, NULL);
+    return st == MN_OUT_OF_MEMORY ? mn_fail_memory(err, list->n) : MN_OK;
+}
+
 mn_status mn_list_folder(mn_find *f, const char *place, const char *folder, uint32_t depth,
                          const char *name, mn_error *err) {
     mn_listing list = {0};
     mn_file_group *groups = NULL;
     uint32_t n = 0;
-    mn_error why = MN_ERROR_INIT;
-    mn_status st = mn_listing_read(folder, depth, &list, err);
-    if (!st) {
-        st = mn_choose_all(f->how, list.files, list.n, &groups, &n, &why);
-        if (st == MN_OUT_OF_MEMORY)
-            mn_fail_memory(err, list.n);
-        else
-            st = MN_OK;
-    }
+    mn_status st = read_groups(f, folder, depth, &list, &groups, &n, err);
     for (uint32_t i = 0; i < n && !st; i++)
         st =
             add_group(f, place, folder, name, &list, &groups[i], last_used(&list, NULL), NULL, err);
@@ -356,6 +359,22 @@ mn_status mn_find_model(const mn_choose_how *how, const char *model_path, const 
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
+/* A folder in a folder of model_path, if there are models in it. */
+static mn_status list_inner(mn_find *f, const char *path, const char *name, mn_error *err) {
+    mn_listing list = {0};
+    mn_file_group *groups = NULL;
+    uint32_t n = 0;
+    mn_status st = read_groups(f, path, 0, &list, &groups, &n, err);
+    if (!st && n) {
+        const mn_file_group whole = {MN_HUB_WHOLE_FOLDER, 1, 1, groups[0].bytes, ""};
+        st = add_group(f, in_model_path, path, name, &list, &whole, last_used(&list, NULL), NULL,
+                       err);
+    }
+    mn_free(groups);
+    mn_listing_free(&list);
+    return st;
+}
+
 /* The models of a folder of model_path: its files, and the folders in it. */
 static mn_status list_below(mn_find *f, const char *folder, mn_error *err) {
     mn_names names = {0};
@@ -364,19 +383,8 @@ static mn_status list_below(mn_find *f, const char *folder, mn_error *err) {
         char *path = mn_path_join(folder, names.at[i]);
         if (!path)
             st = mn_fail_memory(err, strlen(folder));
-        else if (mn_path_is_dir(path)) {
-            mn_listing list = {0};
-            mn_file_group *groups = NULL;
-            uint32_t n = 0;
-            st = mn_listing_read(path, 0, &list, err);
-            if (!st && mn_choose_all(f->how, list.files, list.n, &groups, &n, NULL) == MN_OK && n) {
-                mn_file_group whole = {MN_HUB_WHOLE_FOLDER, 1, 1, groups[0].bytes, ""};
-                st = add_group(f, in_model_path, path, names.at[i], &list, &whole,
-                               last_used(&list, NULL), NULL, err);
-            }
-            mn_free(groups);
-            mn_listing_free(&list);
-        }
+        else if (mn_path_is_dir(path))
+            st = list_inner(f, path, names.at[i], err);
         mn_free(path);
     }
     mn_names_free(&names);
@@ -413,6 +421,8 @@ mn_status mn_find_all(const mn_choose_how *how, const char *model_path, struct m
         st = name_files(found, err);
     for (size_t i = 0; i < MN_COUNT(places) && !st; i++)
         st = places[i](&f, err);
+    if (!st && found->explain.failed)
+        st = mn_fail_memory(err, found->explain.len);
     if (st)
         mn_found_free(found);
     else

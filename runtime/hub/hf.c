@@ -214,6 +214,8 @@ mn_status mn_hf_list(mn_find *f, mn_error *err) {
         char *snapshot = NULL;
         st = repo_of(names.at[i], &repo, err);
         char *folder = st || !repo ? NULL : mn_path_join(cache, names.at[i]);
+        if (!st && repo && !folder)
+            st = mn_fail_memory(err, strlen(cache));
         if (folder)
             st = mn_hf_snapshot(folder, "", &snapshot, &why, err);
         if (!st && snapshot)

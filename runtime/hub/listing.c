@@ -200,9 +200,9 @@ mn_status mn_user_path(const char *variable, const char *otherwise, const char *
 mn_status mn_small_file(const char *path, uint64_t max, mn_text *out, mn_error *err) {
     char *data = NULL;
     uint64_t n = 0;
-    const mn_status st = mn_read_file(path, max, &data, &n, err);
+    const mn_status st = mn_read_file(path, max, &data, &n, NULL); /* MN_END has no message */
     if (st == MN_OUT_OF_MEMORY)
-        return st;
+        return mn_fail_memory(err, n);
     if (st || memchr(data, 0, (size_t)n)) {
         mn_free(data);
         return MN_END;

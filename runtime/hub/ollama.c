@@ -201,9 +201,8 @@ static mn_status list_manifest(mn_find *f, const char *store, const char *inner,
         return MN_OK;
     mn_text_printf(&path, "%s/manifests/%s", store, inner);
     mn_text_printf(&shown, "%.*s:%s", (int)(slash - name), name, slash + 1);
-    if (path.failed || shown.failed)
-        return mn_fail_memory(err, strlen(inner));
-    mn_status st = read_manifest(path.ptr, &m, &why);
+    mn_status st =
+        path.failed || shown.failed ? MN_OUT_OF_MEMORY : read_manifest(path.ptr, &m, &why);
     if (st == MN_OUT_OF_MEMORY)
         mn_fail_memory(err, MANIFEST_MAX);
     else if (!st)

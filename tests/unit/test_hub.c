@@ -605,6 +605,37 @@ static void no_memory(void **state) {
         }
 }
 
+/* Every allocation of a list and of a removal that is only asked for. */
+static void lists_without_memory(void **state) {
+    const char *home = *state;
+    make_cache(home);
+    put(home, "models/one.gguf", "x");
+    put(home, "models/fold/two.gguf", "x");
+    put(home, ".lmstudio/models/pub/repo/m-Q4_0.gguf", "x");
+    put(home, ".ollama/models/blobs/sha256-" DIGEST, "GGUF");
+    put(home, ".ollama/models/manifests/registry.ollama.ai/library/llama3.2/1b",
+        "{\"layers\":[" MODEL_LAYER "]}");
+    mn_found *asked = NULL;
+    mn_error why = MN_ERROR_INIT;
+    assert_int_equal(mn_find_model(&how, "", "org/quants:Q4_K_M", &asked, &why), MN_OK);
+    bool failed = true;
+    for (int64_t k = 1; failed; k++) {
+        mn_found *found = NULL;
+        uint64_t bytes = 0;
+        mn_error err = MN_ERROR_INIT;
+        mn_alloc_fail_once(k);
+        mn_status st = mn_find_all(&how, unit_path(home, "models"), &found, &err);
+        if (!st)
+            st = mn_hf_remove_model(&how, asked, true, &bytes, &err);
+        failed = mn_alloc_failed();
+        mn_alloc_fail_once(-1);
+        if (failed ? st != MN_OUT_OF_MEMORY || err.status != st : st != MN_OK || bytes != 5)
+            fail_msg("allocation %d: %d, %s", (int)k, st, err.msg);
+        mn_found_free(found);
+    }
+    mn_found_free(asked);
+}
+
 int main(void) {
 #define ROW(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {ROW(names),
@@ -620,6 +651,7 @@ int main(void) {
                                        ROW(listed),
                                        ROW(removals),
                                        ROW(removals_of_shared_blobs),
-                                       ROW(no_memory)};
+                                       ROW(no_memory),
+                                       ROW(lists_without_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -302,12 +302,13 @@ static int forget_aliases(app *a, const char *name) {
     mn_found *found = NULL;
     mn_found_item item = {.size = sizeof item};
     int code = 0;
-    if (mn_model_aliases(a->rt, &found, &a->err) != MN_OK)
-        return app_fail(a, MN_IO_ERROR);
+    mn_status st = mn_model_aliases(a->rt, &found, &a->err);
+    if (st != MN_OK)
+        return app_fail(a, st);
     for (uint32_t i = 0; mn_found_get(found, i, &item) == MN_OK && !code; i++) {
         if (strcmp(item.path, name) != 0 && strcmp(item.name, name) != 0)
             continue;
-        const mn_status st = mn_model_set_alias(a->rt, item.name, "", &a->err);
+        st = mn_model_set_alias(a->rt, item.name, "", &a->err);
         if (st != MN_OK && st != MN_END)
             code = app_fail(a, st);
         else
