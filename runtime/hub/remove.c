@@ -89,6 +89,12 @@ static mn_status count_links(const char *folder, const char *real, uint32_t *n, 
     return st;
 }
 
+/* Whether a path without links lies below a folder without links. */
+static bool is_below(const char *real, const char *folder) {
+    const size_t n = strlen(folder);
+    return !strncmp(real, folder, n) && real[n] == '/';
+}
+
 /* One file of a snapshot, and its blob if nothing else leads there. */
 static mn_status remove_file(const char *snapshots, const char *path, const char *repo_real,
                              bool only_ask, uint64_t *bytes, mn_error *err) {
@@ -97,8 +103,7 @@ static mn_status remove_file(const char *snapshots, const char *path, const char
     uint32_t n = 0;
     const bool leads = target_of(path, real) && !stat(real, &at);
     mn_status st = leads ? count_links(snapshots, real, &n, err) : MN_OK;
-    const size_t inside = strlen(repo_real);
-    const bool own = leads && !strncmp(real, repo_real, inside) && real[inside] == '/';
+    const bool own = leads && is_below(real, repo_real);
     if (st)
         return st;
     if (own && n <= 1)
@@ -116,10 +121,15 @@ static mn_status remove_chosen(const struct mn_found *found, const char *snapsho
                                const mn_listing *list, const uint8_t *chosen, bool only_ask,
                                uint64_t *bytes, mn_error *err) {
     char repo[PATH_MAX];
+    char real[PATH_MAX];
     char *snapshots = mn_path_join(found->folder, "snapshots");
     mn_status st = snapshots ? MN_OK : mn_fail_memory(err, strlen(found->folder));
     if (!st && !realpath(found->folder, repo))
         st = mn_fail_errno(err, found->folder, "cannot look at");
+    if (!st && target_of(snapshot, real) && !is_below(real, repo))
+        st = mn_fail(err, MN_UNSUPPORTED,
+                     "%s: leads out of the cache to %s, whose files are not removed", snapshot,
+                     real);
     for (uint32_t i = 0; i < list->n && !st; i++) {
         char *path = chosen[i] ? mn_path_join(snapshot, list->files[i].name.ptr) : NULL;
         if (path)

@@ -537,12 +537,12 @@ static void removals(void **state) {
     assert_true(is_there(home, HUB "models--two--twin"));
 }
 
-static void expect_no_removal(const char *text, const char *words) {
+static void expect_no_removal(const char *text, mn_status status, const char *words) {
     mn_found *found = NULL;
     mn_error err = MN_ERROR_INIT;
     uint64_t bytes = 0;
     assert_int_equal(mn_find_model(&how, "", text, &found, &err), MN_OK);
-    assert_int_equal(mn_hf_remove_model(&how, found, false, &bytes, &err), MN_IO_ERROR);
+    assert_int_equal(mn_hf_remove_model(&how, found, false, &bytes, &err), status);
     if (!strstr(err.msg, words))
         fail_msg("%s: %s", text, err.msg);
     mn_found_free(found);
@@ -569,7 +569,7 @@ static void removals_of_shared_blobs(void **state) {
     const char *closed = unit_path(home, HUB "models--org--quants/snapshots/" OTHER);
     if (geteuid()) { /* root may read every folder */
         assert_int_equal(chmod(closed, 0), 0);
-        expect_no_removal("org/quants:Q4_K_M", "cannot read");
+        expect_no_removal("org/quants:Q4_K_M", MN_IO_ERROR, "cannot read");
         assert_int_equal(chmod(closed, 0700), 0);
         assert_true(is_there(home, blob));
     }
@@ -579,6 +579,20 @@ static void removals_of_shared_blobs(void **state) {
     remove_model("org/quants@" OTHER, false);
     assert_false(is_there(home, blob));
     assert_true(is_there(home, HUB "models--org--quants/snapshots/" OTHER "/pytorch_model.bin"));
+}
+
+/* Folders of a snapshot that are links: what they lead to is not of the cache. */
+static void removals_outside(void **state) {
+    const char *home = *state;
+    put(home, "precious/" COMMIT "/m-Q4_0.gguf", "x");
+    link_to(home, HUB "models--org--out/snapshots", unit_path(home, "precious"));
+    link_to(home, HUB "models--org--in/snapshots/" COMMIT, unit_path(home, "precious/" COMMIT));
+    expect_no_removal("org/out:Q4_0", MN_UNSUPPORTED, "leads out of the cache");
+    expect_no_removal("org/in:Q4_0", MN_UNSUPPORTED, "leads out of the cache");
+    remove_model("org/out", false);
+    remove_model("org/in", false);
+    assert_false(is_there(home, HUB "models--org--in"));
+    assert_true(is_there(home, "precious/" COMMIT "/m-Q4_0.gguf"));
 }
 
 /* ---- without memory -------------------------------------------------------------------------- */
@@ -650,6 +664,7 @@ int main(void) {
                                        ROW(broken_lists_of_aliases),
                                        ROW(listed),
                                        ROW(removals),
+                                       ROW(removals_outside),
                                        ROW(removals_of_shared_blobs),
                                        ROW(no_memory),
                                        ROW(lists_without_memory)};
