@@ -2160,7 +2160,9 @@ def main(functions):
         except Exception as e:  # a failed check or a program that hangs: the others still tell something
             word, failed = "FAIL\n  %s: %s" % (type(e).__name__, str(e)[:3000]), failed + 1
         print("%s: %s (%.1f s)" % (name, word, time.monotonic() - begin), flush=True)
-    sys.exit(1 if failed else 77 if skipped == len(tests) else 0)
+    if failed:
+        sys.exit(1)
+    sys.exit(77 if skipped == len(tests) else 0)
 
 
 if __name__ == "__main__":

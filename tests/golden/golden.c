@@ -237,9 +237,12 @@ static bool case_quantised(const char *unused, verdict *v) {
 /* Prompts of the batch: the golden ones, then beginnings of golden texts. */
 static void batch_prompts(const story *all, uint32_t n, story *prompts, uint32_t n_prompts) {
     for (uint32_t i = 0; i < n_prompts; i++) {
-        const story *e = &all[i < n ? i : (i - n) % n];
-        const uint32_t whole = e->n_prompt + e->n_greedy, length = 3 + 11 * (i - n);
-        prompts[i] = (story){.n_prompt = i < n ? e->n_prompt : length < whole ? length : whole};
+        const story *e = &all[i % n];
+        const uint32_t whole = e->n_prompt + e->n_greedy;
+        uint32_t length = e->n_prompt;
+        if (i >= n)
+            length = 3 + 11 * (i - n);
+        prompts[i] = (story){.n_prompt = length < whole ? length : whole};
         prompts[i].prompt_ids = get_memory(prompts[i].n_prompt * sizeof(int32_t));
         begin_of(e, prompts[i].n_prompt, prompts[i].prompt_ids);
     }
@@ -507,5 +510,7 @@ int main(int argc, char **argv) {
     printf("1..%u\n", n_cases);
     if (!n_cases)
         give_up("no case", "golden [-d DEVICE] [-i ISA] [-m MODEL] [-f FILE] CASE...");
-    return n_failed ? 1 : n_skipped == n_cases ? 77 : 0;
+    if (n_failed)
+        return 1;
+    return n_skipped == n_cases ? 77 : 0;
 }

@@ -37,8 +37,10 @@ typedef struct {
 
 /* Prints the reason as TAP's last line and ends the program. */
 void give_up(const char *what, const char *on) __attribute__((noreturn));
+/* Zeroed; ends the program if there is none. */
 void *get_memory(size_t bytes);
-/* "root/a/b"; root: a variable of the environment, or else what lies beside this source. */
+/* Of MAX_PATH bytes: "$MINERVA_TEST_DATA/a/b", and a file of the storyteller below
+ * $MINERVA_SOURCE_ROOT; without the variable the program ends. */
 void data_path(char *out, const char *a, const char *b);
 void storyteller_path(char *out, const char *file);
 /* false: the fixture has no golden.safetensors. */
@@ -81,8 +83,6 @@ typedef struct {
     char device[128]; // where it ran
 } answer;
 
-/* Opens the runtime of p, if it has none. */
-bool open_place(place *p, verdict *v);
 void close_place(place *p);
 /* Opens a model. Among several processes (mn_model_join) rank 0 alone goes on: the others compute
  * with it until it ends, and *model is NULL for them. */

@@ -37,7 +37,8 @@ bool fail(verdict *v, const char *format, ...) {
 
 /* ---- runtime and model ----------------------------------------------------------------------- */
 
-bool open_place(place *p, verdict *v) {
+/* Opens the runtime of p, if it has none. */
+static bool open_place(place *p, verdict *v) {
     mn_error err = MN_ERROR;
     const mn_setting settings[] = {{"device", p->device}, {"plugin.cpu_simd.isa", p->isa}};
     const mn_runtime_params params = {

@@ -653,7 +653,9 @@ def main():
             import traceback
             traceback.print_exc()
             print("%s: FAIL\n  %s: %s" % (name, type(e).__name__, e), flush=True)
-    sys.exit(1 if failed else 77 if skipped == len(tests) else 0)
+    if failed:
+        sys.exit(1)
+    sys.exit(77 if skipped == len(tests) else 0)
 
 
 main()
