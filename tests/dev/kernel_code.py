@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kernel_code.py [-p TOOL_PREFIX] [-v] BEFORE AFTER [NAME=NAME...] -- the machine code of kernels before and after a change of their source.
+"""kernel_code.py [-p TOOL_PREFIX] [-v] BEFORE AFTER [OLD=NEW...] -- the machine code of kernels before and after a change of their source.
 
 BEFORE and AFTER are folders with objects (*.o), searched with everything below. Of each function the instructions are compared,
 without addresses, constants' places and the names of what is called; a function of BEFORE counts as kept if any function of AFTER

@@ -10,9 +10,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROW = re.compile(r'^MN_SAMPLE_([FI])32\(((?:[^()"]|"(?:\\.|[^"\\])*")*)\)$', re.M)
 TYPES = {"F": "float", "I": "int32_t"}
-# Numbers of mn_sample_params that steer no draw, and those that a slot of the device has under another name or not at all.
-NOT_SAMPLERS = {"ignore_stop"}
-SLOT_NAMES = {"penalty_last_n": "penalty_last_n"}
+NOT_SAMPLERS = {"ignore_stop"}  # numbers of mn_sample_params that steer no draw
 
 
 def read(path):
@@ -40,7 +38,7 @@ def main():
         seen.add(member)
         if params.get(member) != TYPES[kind]:
             wrong.append("mn_sample_params.%s: found %s, expected %s" % (member, params.get(member), TYPES[kind]))
-        if slot.get(SLOT_NAMES.get(member, member)) != TYPES[kind]:
+        if slot.get(member) != TYPES[kind]:
             wrong.append("mn_slot_params.%s: found %s, expected %s" % (member, slot.get(member), TYPES[kind]))
         if not any(re.search(r"`%s[ `]" % re.escape(flag), text) for flag in flags):
             wrong.append("docs/generation.md names none of %s" % " ".join(flags))

@@ -75,7 +75,7 @@ def old_processor(exe):
 
 def try_archive(archive):
     size = os.path.getsize(archive)
-    assert "cuda" in archive or size <= MOST_BYTES, "%d bytes, expected %d at most" % (size, MOST_BYTES)
+    assert "cuda" in os.path.basename(archive) or size <= MOST_BYTES, "%d bytes, expected %d at most" % (size, MOST_BYTES)
     print("ok    %.1f MB" % (size / 1e6))
     with tempfile.TemporaryDirectory() as root:
         exe = make_root(root, archive) + "/bin/minerva"
