@@ -624,7 +624,10 @@ typedef struct {
     /* positions per sequence; 0 = what the model was trained for, at most 4096 */
     uint32_t n_ctx;
     uint32_t n_seq;            /* sequences at once; 0 = 1 */
-    uint32_t n_batch;          /* rows per step at most; 0 = 512 */
+    /* rows per step at most, and at least n_seq; 0 = the setting "batch", else 512; 2,048 where one
+     * GPU has the whole model, is fast and has memory to spare (docs/negotiation.md); 64 with
+     * MN_SESSION_NO_SAMPLING */
+    uint32_t n_batch;
     uint32_t k_dtype, v_dtype; /* of cached keys, values: MN_F32, F16, Q8_0; 0 = by class */
     /* steps enqueued before the results of the first are read; 0 = chosen by the device (1 if
      * execute is synchronous). While requests run (mn_session_submit): at most one, or 5 ms */
@@ -679,6 +682,7 @@ MN_API void mn_session_free(mn_session *s);
 typedef struct {
     uint32_t size, precision;
     const char *device, *description, *why; /* why: one sentence on the choice */
+    /* n_batch: as chosen with the device; after a loss the next one may have another */
     uint32_t n_ctx, n_seq, n_batch, threads;
     uint64_t weight_bytes, kv_bytes, scratch_bytes; /* weights that sessions share count once */
     /* 1: a device that is slow (the oracle), because no other can be used */
