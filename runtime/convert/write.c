@@ -221,7 +221,7 @@ static mn_status write_tensor(writer *w, const mn_out_tensor *t, mn_error *err) 
     return put_data(w, zeros, MN_GGUF_ALIGNMENT - beyond, err);
 }
 
-static mn_status convert_write_write_all(writer *w, const mn_text *head, mn_error *err) {
+static mn_status write_parts(writer *w, const mn_text *head, mn_error *err) {
     const mn_convert_plan *p = w->plan;
     const size_t n_workers = mn_pool_workers(w->run->pool);
     chunk *c = &w->chunk;
@@ -255,7 +255,7 @@ mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_
     if (!st)
         st = mn_output_open(path, head.len + p->data_bytes, run->force, &w.file, err);
     if (!st) {
-        st = convert_write_write_all(&w, &head, err);
+        st = write_parts(&w, &head, err);
         st = mn_canonical_settle(p->model, true, st, err);
         st = mn_output_close(&w.file, st, err);
     }

@@ -82,7 +82,7 @@ static bool fits_devices(const sizing *x, uint64_t positions) {
 }
 
 /* The most positions from least to most that fit, if least does. */
-static uint64_t kv_search_search(const sizing *x, bool (*fits)(const sizing *, uint64_t),
+static uint64_t most_that_fit(const sizing *x, bool (*fits)(const sizing *, uint64_t),
                                  uint64_t least, uint64_t most) {
     while (least < most) {
         const uint64_t middle = least + (most - least + 1) / 2;
@@ -129,7 +129,7 @@ static mn_status negotiate_bytes(mn_registry *reg, const mn_model_graph *g, mn_r
                        "need %.1f MiB",
                        MIB(r->kv_bytes), r->n_batch, MIB(least));
     }
-    r->kv_positions = kv_search_search(&x, fits_bytes, r->n_batch, UINT32_MAX);
+    r->kv_positions = most_that_fit(&x, fits_bytes, r->n_batch, UINT32_MAX);
     mn_placement_free(out);
     st = mn_negotiate(reg, g, r, out, err);
     out->kv_positions = r->kv_positions;
@@ -137,7 +137,7 @@ static mn_status negotiate_bytes(mn_registry *reg, const mn_model_graph *g, mn_r
 }
 
 /* Whether memory kept a device from being used, or from being used alone. */
-static bool kv_search_lacks_memory(const mn_placement *p, mn_status st) {
+static bool memory_is_short(const mn_placement *p, mn_status st) {
     if (st)
         return st == MN_OUT_OF_MEMORY;
     bool lacks = p->n_segments > 1;
@@ -163,7 +163,7 @@ static mn_status negotiate_shared(mn_registry *reg, const mn_model_graph *g, mn_
     }
     const uint64_t all = (uint64_t)r->n_seq * r->n_ctx;
     const sizing x = {&shared, g, r};
-    resize(&shared, g, r, kv_search_search(&x, fits_devices, r->n_ctx, all));
+    resize(&shared, g, r, most_that_fit(&x, fits_devices, r->n_ctx, all));
     mn_log(MN_LOG_INFO, "the KV cache has room for %llu positions, which %u sequences share",
            (unsigned long long)shared.kv_positions, r->n_seq);
     mn_placement_free(out);
@@ -208,7 +208,7 @@ static mn_status negotiate_rows(mn_registry *reg, const mn_model_graph *g,
     if (r.kv_bytes)
         return negotiate_bytes(reg, g, &r, out, err);
     const mn_status st = mn_negotiate(reg, g, &r, out, err);
-    if (r.n_seq < 2 || !kv_search_lacks_memory(out, st))
+    if (r.n_seq < 2 || !memory_is_short(out, st))
         return st;
     return negotiate_shared(reg, g, &r, out, st, err);
 }

@@ -64,7 +64,7 @@ bool mn_may_choose(const mn_chooser *c, const mn_device_record *d) {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static void device_list_list_devices(mn_registry *reg, mn_text *out) {
+static void put_all_devices(mn_registry *reg, mn_text *out) {
     size_t n;
     const mn_device_record *all = mn_registry_devices(reg, &n);
     for (size_t i = 0; i < n; i++)
@@ -93,7 +93,7 @@ void mn_list_refusals(const mn_chooser *c, mn_text *out) {
 /* why: "" = no plugin of that name was found at all; no_memory: it was, and could not be opened. */
 static mn_status no_such_device(mn_chooser *c, mn_str name, const char *why, bool no_memory) {
     mn_text list = {0};
-    device_list_list_devices(c->reg, &list);
+    put_all_devices(c->reg, &list);
     mn_status st = mn_fail(c->err, no_memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
                            "there is no device \"%.*s\"%s%s%s; there are: %s", MN_STR_ARG(name),
                            *why ? " (" : "", why, *why ? ")" : "", list.ptr ? list.ptr : "");
@@ -137,7 +137,7 @@ static mn_status nothing(mn_chooser *c, const mn_plan *tried) {
         mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", tried->reason);
     if (!refused.len)
         mn_text_puts(&refused, "no backend plugin is installed (see `minerva plugins`)");
-    device_list_list_devices(c->reg, &devices);
+    put_all_devices(c->reg, &devices);
     mn_status st = mn_fail(c->err, memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
                            "device %s: nothing can run the model: %s; there are: %s", c->r->devices,
                            refused.ptr ? refused.ptr : "", devices.ptr ? devices.ptr : "");

@@ -146,7 +146,7 @@ typedef struct {
     int32_t kpos, kslot, pages, kv, row_pos, row_slot, seqs;
 } cache_tensors;
 
-static cache_tensors case_cache_cache_of(casegen *g, const cache_plan *a, uint32_t group) {
+static cache_tensors cache_tensors_of(casegen *g, const cache_plan *a, uint32_t group) {
     op_case *c = g->c;
     const int64_t U = case_symbol(c, "n_stored", a->rows, MN_SYMBOL_SHAPE);
     const int64_t Q = case_symbol(c, "n_seqs", a->n_seqs, MN_SYMBOL_SHAPE);
@@ -210,7 +210,7 @@ void casegen_attention(casegen *g, uint32_t op, uint32_t dtype) {
     (void)dtype;
     casegen_mark_dead(g);
     if (plan_make(g, &a)) {
-        const cache_tensors t = case_cache_cache_of(g, &a, g->s->kv_group);
+        const cache_tensors t = cache_tensors_of(g, &a, g->s->kv_group);
         attention_nodes(g, &a, &t, 0);
     }
     plan_free(&a);
@@ -229,7 +229,7 @@ op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed) {
         if (!plan_make(&g, &a[i]))
             c->failed = true;
         if (!c->failed)
-            t[i] = case_cache_cache_of(&g, &a[i], i);
+            t[i] = cache_tensors_of(&g, &a[i], i);
     }
     for (uint32_t i = 0; i < n_layers && !c->failed; i++) {
         const uint32_t group = i % CASE_GROUPS;
