@@ -623,7 +623,7 @@ typedef struct {
     const char *device; /* "auto", "cpu", "cuda:0,cpu", ...; NULL = the setting "device" */
     /* positions per sequence; 0 = what the model was trained for, at most 4096 */
     uint32_t n_ctx;
-    uint32_t n_seq;            /* sequences at once; 0 = 1 */
+    uint32_t n_seq; /* sequences at once; 0 = 1 */
     /* rows per step at most, and at least n_seq; 0 = the setting "batch", else 512; 2,048 where one
      * GPU has the whole model, is fast and has memory to spare (docs/negotiation.md); 64 with
      * MN_SESSION_NO_SAMPLING */

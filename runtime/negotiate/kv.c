@@ -83,7 +83,7 @@ static bool fits_devices(const sizing *x, uint64_t positions) {
 
 /* The most positions from least to most that fit, if least does. */
 static uint64_t most_that_fit(const sizing *x, bool (*fits)(const sizing *, uint64_t),
-                                 uint64_t least, uint64_t most) {
+                              uint64_t least, uint64_t most) {
     while (least < most) {
         const uint64_t middle = least + (most - least + 1) / 2;
         if (fits(x, middle))

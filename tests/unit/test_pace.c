@@ -5,7 +5,7 @@
  *
  * The session is real: the linker puts the __wrap functions of this file between it and its engine
  * (mn_engine_submit, mn_engine_ids), and between its steps and the scheduler that learns from them
- * (mn_schedule_learn). */
+ * (mn_pace_learn). */
 #include "engine/engine_impl.h"
 #include "session/session.h"
 #include "serving.h"
@@ -57,8 +57,8 @@ mn_status __wrap_mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_even
                                   mn_error *err);
 const int32_t *__real_mn_engine_ids(const mn_engine *e, uint32_t at);
 const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at);
-void __real_mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
-void __wrap_mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
+void __real_mn_pace_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
+void __wrap_mn_pace_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
 
 mn_status __wrap_mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event,
                                   mn_error *err) {
@@ -90,7 +90,7 @@ static uint64_t time_of(const made_up *d, uint32_t n_rows, uint32_t n_prompt) {
     return ns + ns * ((dice >> 33) % (d->noise_percent + 1)) / 100;
 }
 
-void __wrap_mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns) {
+void __wrap_mn_pace_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns) {
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
     if (on)
         ns = time_of(on, step->n_rows, n_prompt);
@@ -102,7 +102,7 @@ void __wrap_mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t
     n_computed += n_prompt;
     if (on)
         check_ahead(s);
-    __real_mn_schedule_learn(s, step, ns);
+    __real_mn_pace_learn(s, step, ns);
 }
 
 /* ---- streams and a prompt -------------------------------------------------------------------- */
@@ -324,7 +324,7 @@ static uint32_t learn(mn_steps *s, uint32_t n_draws, uint32_t n_prompt) {
     const uint32_t n_rows = n_draws + n_prompt;
     const uint32_t ns = STEP_NS + (n_rows - 1) * ROW_NS;
     const mn_pending_step step = {.n_rows = n_rows, .n_prompt_rows = n_prompt};
-    __real_mn_schedule_learn(s, &step, ns);
+    __real_mn_pace_learn(s, &step, ns);
     return ns;
 }
 

@@ -259,7 +259,7 @@ static void account_step(mn_steps *s, const mn_pending_step *step) {
     uint64_t from = MN_MAX(step->start_ns, s->last_complete_ns);
     double dt = (double)(now - from) * 1e-9;
     s->last_complete_ns = now;
-    mn_schedule_learn(s, step, now - from);
+    mn_pace_learn(s, step, now - from);
     s->stats.n_steps++;
     s->stats.n_verifying += step->guesses;
     s->stats.n_prompt += step->n_prompt_rows;

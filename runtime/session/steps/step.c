@@ -212,7 +212,7 @@ static mn_status submit_step(mn_step_builder *b, mn_error *err) {
     step->samplers = b->samplers;
     step->guesses = b->guesses;
     s->sent_valid = false; /* until it is written */
-    step->is_new = mn_schedule_is_new(s, step);
+    step->is_new = mn_pace_is_new(s, step);
     const mn_status st = run_step(b, err);
     if (st)
         return st;

@@ -114,7 +114,7 @@ typedef struct {
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
-/* How long steps take, by what was measured: schedule.c. */
+/* How long steps take, by what was measured: pace.c. */
 enum { MN_FIRST_ROWS = 4, MN_SIZES = 4096 };
 typedef struct {
     double draw_ns; /* of a step that only draws; 0 = not known yet */
@@ -222,10 +222,23 @@ typedef struct {
 mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);
 /* Whether one more step may be enqueued now. */
 bool mn_schedule_may_enqueue(const mn_steps *s);
+
+/* ---- pace.c: how many rows of prompts -------------------------------------------------------- */
+/* The usual time of a step in which n sequences draw. While prompts wait, few steps only draw: what
+ * more or fewer sequences cost than drew at the last such step is told by the rows of mixed steps.
+ * Fewer never cost less than their share. */
+double mn_pace_usual_ns(const mn_pace *p, double n);
+/* Whether the next step is to have no prompts: what a step takes that only draws is not known yet;
+ * or not well, since others draw now, or where prompts get few rows: a step that is late and one in
+ * which more sequences draw than before look alike. */
+bool mn_pace_in_doubt(const mn_pace *p, uint32_t n_draws);
+/* Rows of prompts in a step beside n_draws sequences (1 at least) while n_waiting wait for theirs.
+ * *patience: by how many times it may be longer than beside one that waits. */
+double mn_pace_rows(const mn_pace *p, uint32_t n_draws, uint32_t n_waiting, double *patience);
 /* Whether a step of these sizes is the first, on a device that prepares something for each. */
-bool mn_schedule_is_new(mn_steps *s, const mn_pending_step *step);
+bool mn_pace_is_new(mn_steps *s, const mn_pending_step *step);
 /* A step of so many ns is complete. */
-void mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
+void mn_pace_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
 
 /* ---- preempt.c ------------------------------------------------------------------------------- */
 /* Takes the pages of a sequence away; it is computed again from its tokens. A job waits again. */
