@@ -83,7 +83,7 @@ night_fuzz() {
     local found=0 target
     command -v "${CLANG:-clang}" >/dev/null || { say "skipped: clang is not installed"; skipped=$((skipped + 1)); return; }
     quietly "$root/tests/fuzz/build.sh" "$root/build-fuzz" || { failed=$((failed + 1)); return; }
-    cd "$root/build-fuzz" || return
+    cd "$root/build-fuzz" || { failed=$((failed + 1)); return; }
     for target in fuzz_*; do printf '%s\n' "${target#fuzz_}"; done |
         xargs -P "$(nproc)" -I{} sh -c 'dict=; [ -e dict/{}.dict ] && dict=-dict=dict/{}.dict
             ./fuzz_{} -max_total_time=60 -timeout=10 -malloc_limit_mb=600 $dict corpus/{} >{}.log 2>&1 || { echo "fuzz_{} found:"; tail -n 30 {}.log; exit 1; }' ||
