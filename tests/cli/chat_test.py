@@ -27,7 +27,9 @@ PASTE, PASTED = "\033[200~", "\033[201~"
 
 
 def columns_of(c):
-    return 0 if unicodedata.combining(c) or c == "\u200d" else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+    if unicodedata.combining(c) or c == "\u200d":
+        return 0
+    return 2 if unicodedata.east_asian_width(c) in "WF" else 1
 
 
 class Screen:

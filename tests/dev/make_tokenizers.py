@@ -222,7 +222,11 @@ def fuzz(out, program, n):
                 got = [int(x) for x in line.split()]
                 back = ours.stdout.read(int(ours.stdout.readline())).decode()
             text_back = tok.decode(want)
-            wrong = "ids" if got != want else "text" if text_back is not None and back != text_back else None
+            wrong = None
+            if got != want:
+                wrong = "ids"
+            elif text_back is not None and back != text_back:
+                wrong = "text"
             if wrong:
                 bad += 1
                 if bad <= int(os.environ.get("SHOW", "3")):

@@ -27,7 +27,9 @@ def random_text(r):
 
 def several(r, counts, kinds, sequence):
     made = [r.choice(kinds)() for _ in range(r.choice(counts))]
-    return None if not made else made[0] if len(made) == 1 else sequence(made)
+    if len(made) < 2:
+        return made[0] if made else None
+    return sequence(made)
 
 
 def half(r):

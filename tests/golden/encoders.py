@@ -171,10 +171,17 @@ TOP = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddin
        "final_norm": "output_norm"}
 
 
+def shown_piece(word, is_special):
+    """A piece as GGUF has it: the beginning of a word is marked, not its continuation."""
+    if is_special:
+        return word
+    return word[2:] if word.startswith("##") else "\u2581" + word
+
+
 def wordpiece(vocab):
     words = sorted(vocab, key=vocab.get)
     special = [w[0] == "[" and w[-1] == "]" and len(w) > 1 for w in words]
-    shown = [w if s else w[2:] if w.startswith("##") else "\u2581" + w for w, s in zip(words, special)]
+    shown = [shown_piece(w, s) for w, s in zip(words, special)]
     return [pair("tokenizer.ggml.model", STR, "bert"), pair("tokenizer.ggml.pre", STR, "default"), array("tokenizer.ggml.tokens", STR, shown),
             array("tokenizer.ggml.token_type", I32, [3 if s else 1 for s in special]), pair("tokenizer.ggml.token_type_count", U32, 2),
             pair("tokenizer.ggml.unknown_token_id", U32, 1), pair("tokenizer.ggml.seperator_token_id", U32, 3), pair("tokenizer.ggml.padding_token_id", U32, 0),

@@ -23,6 +23,13 @@ def hyper_parameters(c):
             ("vocab_size", U32, c["vocab_size"])]
 
 
+def token_type(i, special, ids):
+    """GGUF's: control, normal, unused."""
+    if i in special:
+        return 3
+    return 1 if i in ids else 5
+
+
 def metadata(src):
     c = json.load(open(src + "/config.json", encoding="utf-8"))
     t = json.load(open(src + "/tokenizer.json", encoding="utf-8"))
@@ -33,7 +40,7 @@ def metadata(src):
     kv += [pair("llama." + key, kind, v) for key, kind, v in hyper_parameters(c)]
     kv += [pair("tokenizer.ggml.model", STR, "gpt2"), pair("tokenizer.ggml.pre", STR, "llama-bpe"),
            array("tokenizer.ggml.tokens", STR, [ids.get(i, "[PAD%d]" % i) for i in every]),
-           array("tokenizer.ggml.token_type", I32, [3 if i in special else 1 if i in ids else 5 for i in every]),
+           array("tokenizer.ggml.token_type", I32, [token_type(i, special, ids) for i in every]),
            array("tokenizer.ggml.merges", STR, [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]),
            pair("tokenizer.ggml.bos_token_id", U32, c["bos_token_id"]),
            pair("tokenizer.ggml.eos_token_id", U32, c["eos_token_id"][1]),  # <|end_of_text|>
