@@ -53,8 +53,8 @@ def ask(url, method, path, body=None, headers=None):
     return r.status, r.headers, r.read().decode()
 
 
-def metrics(url):
-    return {m.group(1): float(m.group(2)) for m in re.finditer(r"^minerva_(\S+) (\S+)$", ask(url, "GET", "/metrics")[2], re.M)}
+def metrics(url, headers=None):
+    return {m.group(1): float(m.group(2)) for m in re.finditer(r"^minerva_(\S+) (\S+)$", ask(url, "GET", "/metrics", headers=headers)[2], re.M)}
 
 
 # ---- servers that do as they are told ---------------------------------------------------------------------------------
@@ -321,7 +321,19 @@ def by_messages(front):
     # a proxy's own Authorization is no key: the client's key counts, here and on the server
     c.request = lambda *args: request(*args[:3], headers={"X-Api-Key": "beta", "Authorization": "Basic eDp5"})
     body = {"messages": messages.STORY, "max_tokens": 6, "temperature": 0}
-    assert messages.parts(messages.post(c, body)) == messages.parts(messages.streamed(c, body))
+    a, b = messages.post(c, body), messages.streamed(c, body)
+    assert messages.parts(a) == messages.parts(b)
+    lines = lambda: [x for x in map(json.loads, re.findall(r"^{.*}$", front.text(), re.M)) if x["path"] == messages.PATH and x["status"] == 200]
+    until(lambda: len(lines()) == 2)
+    log = lines()
+    for line, usage in zip(log, (a["usage"], b["usage"])):
+        assert (line["prompt_tokens"], line["completion_tokens"]) == (usage["input_tokens"] + usage["cache_read_input_tokens"], usage["output_tokens"]), (line, usage)
+    # the system prompt is the beginning, whatever its billing header is and whoever asks
+    known = lambda: metrics(front.url, {"Authorization": "Bearer beta"})["prefix_blocks_routed_total"]
+    before = known()
+    for h in "a1b2c", "9f8e7":
+        messages.post(c, {**body, "messages": [{"role": "user", "content": h}], "system": [{"type": "text", "text": "x-anthropic-billing-header: cch=%s; %s" % (h, "Be brief. " * 40)}]})
+    assert known() >= before + 5, before
     messages.refused(c, {**body, "messages": []}, 400, "invalid_request_error", "messages:")
 
 

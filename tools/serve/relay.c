@@ -44,17 +44,37 @@ static void relay_give_up(relay_request *q, unsigned status, const char *message
     http_end(q->http);
 }
 
+/* What is behind the last mark in a text; NULL: the text has none. */
+static const char *behind(const mn_text *text, const char *mark) {
+    const size_t n = strlen(mark);
+    const char *found = NULL;
+    const char *at = text->len ? memmem(text->ptr, text->len, mark, n) : NULL;
+    while (at) {
+        found = at + n;
+        at = memmem(found, text->len - (size_t)(found - text->ptr), mark, n);
+    }
+    return found;
+}
+
 /* The tokens that an answer, or a piece of one, says it used: for the access log. In texts of an
- * answer the quotes of the mark would be escaped. */
+ * answer the quotes of the marks would be escaped; usage is the last one of a message's marks. */
 static void note_usage(relay_request *q, const mn_text *text) {
-    static const char mark[] = "\"usage\":{\"prompt_tokens\":";
-    const char *at = text->len ? memmem(text->ptr, text->len, mark, sizeof mark - 1) : NULL;
+    const char *chat = behind(text, "\"usage\":{\"prompt_tokens\":");
+    const char *message = behind(text, "\"usage\":{\"input_tokens\":");
     unsigned long long n_prompt = 0;
+    unsigned long long n_cached = 0;
     unsigned long long n_new = 0;
-    if (!at ||
-        sscanf(at + sizeof mark - 1, "%llu,\"completion_tokens\":%llu", &n_prompt, &n_new) < 1)
+    if (chat && sscanf(chat, "%llu,\"completion_tokens\":%llu", &n_prompt, &n_new) < 1)
         return;
-    q->http->n_prompt = n_prompt;
+    if (message &&
+        sscanf(message,
+               "%llu,\"cache_creation_input_tokens\":%*u,\"cache_read_input_tokens\":%llu,"
+               "\"output_tokens\":%llu",
+               &n_prompt, &n_cached, &n_new) != 3)
+        return;
+    if (!chat && !message)
+        return;
+    q->http->n_prompt = n_prompt + n_cached;
     q->http->n_new = n_new;
 }
 
@@ -324,17 +344,26 @@ static int is_repeatable(const cJSON *body) {
     return !is_number(body, "seed", -1, -1) || is_number(body, "temperature", 1, 0);
 }
 
-/* What the choice of a server wants to know. A body that is no JSON is the server's to refuse. */
-static void read_body(relay_request *q) {
+/* The beginning of the prompt, of a dialect as the chat has it: the system prompt in front. */
+static void relay_read_blocks(relay_request *q, const cJSON *body) {
     char store[4200];
     const char *key = relay_key_of(q, store, sizeof store);
+    const dialect *d = dialect_of(q->http->path);
+    json_error e = {0};
+    cJSON *chat = d ? d->request(body, &e) : NULL;
+    prompt_blocks_read(&q->blocks, chat ? chat : body, key ? key : "");
+    cJSON_Delete(chat);
+}
+
+/* What the choice of a server wants to know. A body that is no JSON is the server's to refuse. */
+static void read_body(relay_request *q) {
     json_error e = {0};
     if (!q->http->n_body || q->http->n_body > PARSED)
         return;
     cJSON *body = json_parse(q->http->body, q->http->n_body, &e);
     if (!body)
         return;
-    prompt_blocks_read(&q->blocks, body, key ? key : "");
+    relay_read_blocks(q, body);
     q->repeats = is_repeatable(body);
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(body, "model");
     if (cJSON_IsString(model))
