@@ -34,21 +34,25 @@ static const arch_facts archs[] = {
 #undef MN_ARCH
 #undef NOTHING
 
-/* The row of an architecture that this build knows; else one that fixes nothing. */
-static arch_facts hparams_facts_of(const char *arch) {
+/* NULL: an architecture that this build does not know. */
+static const arch_facts *find_facts(mn_str name) {
     for (size_t i = 0; i < MN_COUNT(archs); i++)
-        if (!strcmp(archs[i].arch, arch))
-            return archs[i];
-    return (arch_facts){0};
+        if (mn_str_is(name, archs[i].arch))
+            return &archs[i];
+    return NULL;
+}
+
+/* Those of an architecture that is not known fix nothing. */
+static arch_facts hparams_facts_of(const char *arch) {
+    const arch_facts *known = find_facts(mn_str_of(arch));
+    return known ? *known : (arch_facts){0};
 }
 
 const char *mn_arch_pre_tokenizer(const mn_meta *meta) {
     mn_str name = {NULL, 0};
     mn_meta_str(meta, "general.architecture", &name, NULL);
-    for (size_t i = 0; i < MN_COUNT(archs); i++)
-        if (mn_str_is(name, archs[i].arch))
-            return archs[i].pre_tokenizer;
-    return NULL;
+    const arch_facts *known = find_facts(name);
+    return known ? known->pre_tokenizer : NULL;
 }
 
 /* The architecture's name, short and printable: it becomes part of keys and messages. */
