@@ -25,26 +25,31 @@ static int own_folder(char dst[PATH_MAX]) {
     return 1;
 }
 
+static void place_of(size_t i, const char *folder, char *dst, size_t n) {
+    if (places[i][0] == '/')
+        snprintf(dst, n, "%s", places[i]);
+    else
+        snprintf(dst, n, "%s/%s", folder, places[i]);
+}
+
 /* Becomes the first of the places that is a program; returns, with the error printed, if none
  * is. */
 static int become_check(char **argv) {
-    char folder[PATH_MAX], path[2 * PATH_MAX];
+    char folder[PATH_MAX];
+    char path[MN_COUNT(places)][2 * PATH_MAX];
     if (!own_folder(folder))
         return complain(EXIT_FAILED, "cannot find minerva-check: /proc/self/exe: %s",
                         strerror(errno));
     for (size_t i = 0; i < MN_COUNT(places); i++) {
-        if (places[i][0] == '/')
-            snprintf(path, sizeof path, "%s", places[i]);
-        else
-            snprintf(path, sizeof path, "%s/%s", folder, places[i]);
-        execv(path, argv);
+        place_of(i, folder, path[i], sizeof path[i]);
+        execv(path[i], argv);
         if (errno != ENOENT && errno != ENOTDIR)
-            return complain(EXIT_FAILED, "cannot run %s: %s", path, strerror(errno));
+            return complain(EXIT_FAILED, "cannot run %s: %s", path[i], strerror(errno));
     }
     return complain(EXIT_FAILED,
-                    "cannot find minerva-check: found neither %s/%s nor %s/%s; it is installed "
-                    "with minerva",
-                    folder, places[0], folder, places[1]);
+                    "cannot find minerva-check: found neither %s nor %s; it is installed with "
+                    "minerva",
+                    path[0], path[1]);
 }
 
 int cmd_plugins_check(char **argv) {
