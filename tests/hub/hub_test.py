@@ -233,6 +233,20 @@ def test_broken_cut():
         equal(ranges, [None, "bytes=1000000-", "bytes=1000010-", "bytes=1000010-", "bytes=4000010-"])
 
 
+def test_broken_full_disk():
+    """A write fails in the middle (a limit on the size of files stands in for a full disk): an error that says so; the next pull goes on from there."""
+    name = "m-Q4_0.gguf"
+    with World({name: random.Random(5).randbytes(3 << 20)}, lfs=[name]) as w:
+        limited = ["sh", "-c", 'trap "" XFSZ; ulimit -f 2048; exec "$0" "$@"', MINERVA, "pull", "org/story"]
+        p = subprocess.run(limited, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+        equal(p.returncode, 1)
+        has(p.stderr.decode(), w.hub.hash(name) + ".incomplete: cannot write: File too large")
+        w.check_nothing()
+        w.pull()
+        equal(w.hub.requests[-1][3].get("Range"), "bytes=%d-" % (1 << 20))
+        w.check_whole([name])
+
+
 def test_broken_for_good():
     """A server that always breaks at the same place is given up; the next pull goes on."""
     with World() as w:
