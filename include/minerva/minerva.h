@@ -186,13 +186,14 @@ typedef struct {
 } mn_found_item;
 /* Looks for the model that a name means. MN_OK also where it is not on this machine: then *out has
  * no item, and mn_found_missing says so. MN_BAD_INPUT: the name may mean several models, which the
- * message lists.
+ * message lists. MN_BAD_FILE: a manifest of ollama that cannot be used.
  * NULL: name: the default, as in mn_model_open; rt, out: MN_INVALID. */
 MN_API mn_status mn_model_find(mn_runtime *rt, const char *name, mn_found **out, mn_error *err);
 /* All models that have names on this machine, ordered by place and name.
  * NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_model_list(mn_runtime *rt, mn_found **out, mn_error *err);
-/* The user's aliases: name and, as path, what each stands for.
+/* The user's aliases: name and, as path, what each stands for. MN_BAD_INPUT, MN_IO_ERROR: the list
+ * is there and cannot be read.
  * NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_model_aliases(mn_runtime *rt, mn_found **out, mn_error *err);
 /* Lets alias stand for target, which need not be on this machine; target "" removes it (MN_END:
@@ -201,13 +202,15 @@ MN_API mn_status mn_model_aliases(mn_runtime *rt, mn_found **out, mn_error *err)
 MN_API mn_status mn_model_set_alias(mn_runtime *rt, const char *alias, const char *target,
                                     mn_error *err);
 #define MN_REMOVE_ASK 1u /* removes nothing: bytes and errors alone */
-/* Removes a model from the cache of Hugging Face: of org/repo everything, of org/repo:QUANT its
- * files as far as no other snapshot uses them. *bytes: what becomes free. MN_UNSUPPORTED: the model
- * belongs to another program or is a path of the user's.
+/* Removes a model from the cache of Hugging Face: of org/repo everything; of org/repo:QUANT and
+ * org/repo@REVISION the files of the model that the name means, as far as no other snapshot uses
+ * them, and the repository with its last file. *bytes: what becomes free. MN_UNSUPPORTED: the model
+ * belongs to another program, is a path of the user's or lies behind a link outside of the cache;
+ * MN_IO_ERROR: it is not here, or a folder cannot be read.
  * NULL: rt, name, bytes: MN_INVALID. */
 MN_API mn_status mn_model_remove(mn_runtime *rt, const char *name, uint32_t flags, uint64_t *bytes,
                                  mn_error *err);
-/* Element i of what was found.
+/* Element i of what was found; MN_END: there are no more.
  * NULL: f, out: MN_INVALID. */
 MN_API mn_status mn_found_get(const mn_found *f, uint32_t i, mn_found_item *out);
 /* Where the name was looked for and with what result, in order: lines of text.
