@@ -3,7 +3,7 @@
  * LM Studio's settings.json and manifest.json; "files", a line "BYTES NAME" for each file of a
  * repository, of which "what" is chosen. Whatever they say, paths stay inside the stores. */
 #include "fuzz.h"
-#include "hub/hub.h"
+#include "../unit/pattern_loader.h"
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,30 +13,6 @@
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 enum { FILES = 200, NAME_BYTES = 2000 };
 
-typedef struct {
-    uint32_t kind;
-    const char *text;
-    uint32_t flags;
-} row;
-static const row rows[] = {{MN_PATTERN_MODEL, "*.gguf", MN_PATTERN_WHOLE},
-                           {MN_PATTERN_SHARD, "*-#-of-#.gguf", MN_PATTERN_WHOLE},
-                           {MN_PATTERN_MODEL, "model.safetensors", 0},
-                           {MN_PATTERN_SHARD, "model*-#-of-#.safetensors", 0},
-                           {MN_PATTERN_FOLDER, "config.json", 0},
-                           {MN_PATTERN_COMPANION, "*.safetensors", 0}};
-static mn_status state_rows(void *self, uint32_t i, mn_file_pattern *out) {
-    (void)self;
-    if (i >= MN_COUNT(rows))
-        return MN_END;
-    out->kind = rows[i].kind;
-    out->text = mn_str_of(rows[i].text);
-    out->flags = rows[i].flags;
-    return MN_OK;
-}
-static const mn_loader loader = {.size = sizeof loader, .patterns = state_rows};
-static mn_patterns patterns;
-static mn_loader_ref ref;
-static mn_choose_how how;
 static char root[256];
 
 static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw) {
@@ -89,9 +65,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     FILE *f = fopen(path, "w");
     FUZZ_CHECK(f && !fclose(f));
     atexit(remove_folders);
-    FUZZ_CHECK(!mn_patterns_read(&loader, NULL, &patterns, NULL));
-    ref = (mn_loader_ref){&loader, NULL, {"stub", 4}, &patterns, NULL};
-    how = (mn_choose_how){&ref, 1, 1000};
+    FUZZ_CHECK(!pattern_loader_read(1000));
     return 0;
 }
 

@@ -1,47 +1,18 @@
 /* test_hub.c -- names of models: what they say, where they are found, which files make a model, and
  * what a removal leaves. */
-#include "hub/hub.h"
+#include "pattern_loader.h"
 #include "unit.h"
-
-/* ---- loaders of nothing but patterns --------------------------------------------------------- */
-typedef struct {
-    uint32_t kind;
-    const char *text;
-    uint32_t flags;
-} row;
-static const row rows[] = {{MN_PATTERN_MODEL, "*.gguf", MN_PATTERN_WHOLE},
-                           {MN_PATTERN_SHARD, "*-#-of-#.gguf", MN_PATTERN_WHOLE},
-                           {MN_PATTERN_MODEL, "model.safetensors", 0},
-                           {MN_PATTERN_SHARD, "model*-#-of-#.safetensors", 0},
-                           {MN_PATTERN_FOLDER, "config.json", 0},
-                           {MN_PATTERN_FOLDER, "model.safetensors.index.json", 0},
-                           {MN_PATTERN_COMPANION, "*.safetensors", 0}};
-static mn_status state_rows(void *self, uint32_t i, mn_file_pattern *out) {
-    (void)self;
-    if (i >= MN_COUNT(rows))
-        return MN_END;
-    out->kind = rows[i].kind;
-    out->text = mn_str_of(rows[i].text);
-    out->flags = rows[i].flags;
-    return MN_OK;
-}
-static const mn_loader loader = {.size = sizeof loader, .patterns = state_rows};
-static mn_patterns patterns;
-static mn_loader_ref ref;
-static mn_choose_how how;
 
 /* A home of its own; nothing of the user's counts. */
 static int setup(void **state) {
     static const char *const variables[] = {
         "HF_HUB_CACHE",    "HUGGINGFACE_HUB_CACHE", "HF_HOME",    "XDG_CACHE_HOME",
         "XDG_CONFIG_HOME", "OLLAMA_MODELS",         "HF_ENDPOINT"};
-    if (unit_setup(state) || mn_patterns_read(&loader, NULL, &patterns, NULL))
+    if (unit_setup(state) || pattern_loader_read(6000))
         return -1;
     for (size_t i = 0; i < MN_COUNT(variables); i++)
         unsetenv(variables[i]);
     setenv("HOME", *state, 1);
-    ref = (mn_loader_ref){&loader, NULL, {"stub", 4}, &patterns, NULL};
-    how = (mn_choose_how){&ref, 1, 6000};
     return 0;
 }
 
