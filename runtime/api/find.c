@@ -1,6 +1,6 @@
 /* find.c -- names of models as minerva.h has them: what the hub's part finds, with the loaders and
  * the settings of a runtime. An mn_found is the caller's and needs no runtime any more. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include "opened/opened.h"
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* alias.c -- the list of names that the user gave to models: $XDG_CONFIG_HOME/minerva/aliases.ini,
  * else below ~/.config, a line "name = target" each; '#' and ';' begin comments. It is read as a
  * whole each time, and replaced as a whole. Comments do not survive a change. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

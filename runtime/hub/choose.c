@@ -6,7 +6,7 @@
  * is. A folder in Hugging Face layout is one model: the shards at its top, the files that mark it,
  * and the companion files that the runtime reads. Nothing else is ever chosen, so that no program
  * is. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

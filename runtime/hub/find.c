@@ -1,7 +1,7 @@
-/* find.c -- looks for the model that a name means, place by place (hub.h has their order), and
+/* find.c -- looks for the model that a name means, place by place (names.h has their order), and
  * lists all that have names. A mn_found owns what was found, the lines of --explain, and what the
  * name says of a hub. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

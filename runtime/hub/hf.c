@@ -8,7 +8,7 @@
  *
  * A snapshot may hold some of a repository's files only, and a program may have ended in the
  * middle: a model is here if all its files are. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

@@ -1,7 +1,7 @@
 /* listing.c -- folders as lists: the files below one, with size and last access, and the names in
  * one; small files; paths that variables name. All lists are sorted, so that what is found does not
  * depend on the file system. The lists own their texts. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

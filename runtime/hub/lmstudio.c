@@ -2,7 +2,7 @@
  * ~/.lmstudio or ~/.cache/lm-studio; the folder of models by "downloadsFolder" in settings.json
  * there. Below it lie publisher/repo/FILES. What its catalogue calls owner/name has a
  * hub/models/owner/name/manifest.json, whose dependencies name the repositories that it may be. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>

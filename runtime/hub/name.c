@@ -2,7 +2,7 @@
  *
  * Only the text is looked at. Names of repositories are those that huggingface_hub accepts; names
  * of ollama may have a host and any number of parts. The texts are the caller's, mn_name_free. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

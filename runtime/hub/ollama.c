@@ -3,7 +3,7 @@
  * application/vnd.ollama.image.model is a GGUF file. Its chat template is a program in another
  * language (Go's), which is not run: the one in the GGUF file is. Parameters and system messages of
  * the manifest are not used; adapters are an error. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* remove.c -- removes a model from the cache of Hugging Face. A snapshot holds links to blobs,
  * which snapshots share: links go first, then the blobs that no link leads to any more, so that
  * whatever happens in between, no snapshot is broken. Links to folders are never followed. */
-#include "hub/hub.h"
+#include "hub/names.h"
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>

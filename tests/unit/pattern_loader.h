@@ -3,7 +3,7 @@
  * how. */
 #ifndef PATTERN_LOADER_H
 #define PATTERN_LOADER_H
-#include "hub/hub.h"
+#include "hub/names.h"
 
 typedef struct {
     uint32_t kind;

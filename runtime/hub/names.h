@@ -1,4 +1,4 @@
-/* hub.h -- names of models: where on this machine the model is that a name means, and which files
+/* names.h -- names of models: where on this machine the model is that a name means, and which files
  * of a repository make it. Nothing here uses a network or writes, but for the list of aliases and
  * what is removed.
  *
@@ -11,8 +11,8 @@
  *   ollama       ollama's store (ollama.c)
  * Which files belong together is said by the patterns of the loaders alone: choose.c knows no
  * format. */
-#ifndef MN_HUB_H
-#define MN_HUB_H
+#ifndef MN_HUB_NAMES_H
+#define MN_HUB_NAMES_H
 #include <minerva/minerva.h>
 #include "model/model.h"
 
