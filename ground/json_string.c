@@ -1,6 +1,6 @@
 /* json_string.c -- strings of JSON (text_buffer.h): which bytes need an escape, and which. Texts
  * come from model files, plugins and requests, and may hold any byte; what is written is valid
- * UTF-8. */
+ * UTF-8. Also what Python writes beyond JSON. */
 #include "text_buffer.h"
 #include "utf8.h"
 #include <stdio.h>
@@ -43,4 +43,19 @@ void mn_text_json(mn_text *t, mn_str s) {
     mn_text_put(t, "\"", 1);
     mn_text_json_inner(t, s.ptr, s.len);
     mn_text_put(t, "\"", 1);
+}
+
+void mn_json_spell_infinity(char *z) {
+    static const char word[] = "Infinity";
+    static const char number[] = "1e999   "; /* as long */
+    if (!strstr(z, word))
+        return;
+    for (bool quoted = false; *z; z++) {
+        if (*z == '"')
+            quoted = !quoted;
+        else if (quoted && *z == '\\' && z[1])
+            z++;
+        else if (!quoted && !strncmp(z, word, sizeof word - 1))
+            memcpy(z, number, sizeof number - 1);
+    }
 }

@@ -33,5 +33,8 @@ size_t mn_json_plain(const char *s, size_t n);
  * it. */
 void mn_text_json_inner(mn_text *t, const char *bytes, size_t n);
 void mn_text_json(mn_text *t, mn_str s);
+/* In a JSON text z: Infinity, as Python writes it and cJSON does not read it, becomes a number that
+ * no float holds. In place, all else stays where it is. */
+void mn_json_spell_infinity(char *z);
 
 #endif

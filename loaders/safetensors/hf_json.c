@@ -1,6 +1,7 @@
 /* hf_json.c -- checked access to JSON. cJSON keeps repeated members, accepts any bytes in strings
  * and ends a string at a NUL, whatever follows: all three are refused here. */
 #include "safetensors.h"
+#include "text_buffer.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -35,23 +36,6 @@ static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text,
     else
         *out = root;
     return status;
-}
-
-/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
- * float holds. */
-static void hf_json_spell_infinity(char *s) {
-    static const char word[] = "Infinity";
-    static const char number[] = "1e999   ";
-    if (!strstr(s, word))
-        return;
-    for (bool quoted = false; *s; s++) {
-        if (*s == '"')
-            quoted = !quoted;
-        else if (quoted && *s == '\\' && s[1])
-            s++;
-        else if (!quoted && !strncmp(s, word, sizeof word - 1))
-            memcpy(s, number, sizeof number - 1);
-    }
 }
 
 /* Where a NUL is, as a byte or as \u0000; n = there is none. A backslash stands in strings
@@ -91,7 +75,7 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
         return mnl_fail(err, MN_BAD_FILE, "%.*s: a NUL character at offset %llu, expected text",
                         MN_STR_ARG(f->name), (unsigned long long)(offset + nul));
     }
-    hf_json_spell_infinity(copy);
+    mn_json_spell_infinity(copy);
     mn_status status = parse_text(f, offset, copy, n, out, err);
     host->release(host->self, copy);
     return status;

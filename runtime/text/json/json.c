@@ -3,6 +3,7 @@
  * is scan.c. */
 #include "text/json/json.h"
 #include "json_strict.h"
+#include "text_buffer.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
@@ -24,23 +25,6 @@ cJSON *mn_json_tree(const char *text, size_t n, const char **end, bool *no_memor
     *end = text + wrong;
     cJSON_Delete(tree);
     return NULL;
-}
-
-/* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
- * float holds. */
-static void spell_infinity(char *s) {
-    static const char word[] = "Infinity";
-    static const char number[] = "1e999   "; // as long
-    if (!strstr(s, word))
-        return;
-    for (bool quoted = false; *s; s++) {
-        if (*s == '"')
-            quoted = !quoted;
-        else if (quoted && *s == '\\' && s[1])
-            s++;
-        else if (!quoted && !strncmp(s, word, sizeof word - 1))
-            memcpy(s, number, sizeof number - 1);
-    }
 }
 
 /* Parses a copy: cJSON before 1.7.18 reads one byte past a text that ends behind a comma, which may
@@ -84,7 +68,7 @@ mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts,
     char *copy = mn_strndup(text.ptr ? text.ptr : "", n);
     if (!copy)
         return mn_fail_memory(err, n + 1);
-    spell_infinity(copy);
+    mn_json_spell_infinity(copy);
     const char *end = copy;
     bool no_memory = false;
     cJSON *json = mn_json_tree(copy, n + 1, &end, &no_memory);
