@@ -15,7 +15,9 @@ mn_status mng_context_create(mn_program *prog, mn_queue *q, mn_context **out, mn
     const mng_program *p = mng_program_of(prog);
     const mng_backend *b = mng_backend_of(p->dev);
     const uint64_t set_bytes = p->graph->n_tensors * sizeof(mn_binding);
-    mn_status st = mng_enter(p->dev, err);
+    mn_status st = mng_check_device(p->dev, mng_queue_of(q)->dev, "a queue", err);
+    if (!st)
+        st = mng_enter(p->dev, err);
     if (st)
         return st;
     mn_context *ctx = mng_new(p->dev, b->context_bytes);
@@ -75,6 +77,14 @@ static const mnp_kv *cache_of_tensor(const mng_program *p, uint32_t t) {
     return NULL;
 }
 
+static mn_status check_devices(const mng_program *p, const mn_binding *table, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t t = 0; t < p->graph->n_tensors && !st; t++)
+        if (table[t].buffer)
+            st = mng_check_buffer(p->dev, table[t].buffer, err);
+    return st;
+}
+
 /* A buffer in several parts is the cache of a unit, from its beginning. */
 static mn_status check_parts(const mng_program *p, const mn_binding *table, mn_error *err) {
     mn_status st = MN_OK;
@@ -111,6 +121,8 @@ mn_status mng_context_bind(mn_context *ctx, uint32_t set, const mn_binding *bind
     st = mnp_bind(p->graph, p->allocations, bindings, n, stride, extent, table, err);
     for (uint32_t i = p->lo; i < p->hi && !st; i++)
         st = mnp_check_bound(p->graph, i, p->allocations, p->symbol_max, table, err);
+    if (!st)
+        st = check_devices(p, table, err);
     if (!st)
         st = check_parts(p, table, err);
     c->bound[set] = !st;

@@ -23,7 +23,7 @@ static void shutdown(void *self) {
 static void fill_plugin(mng_plugin *p, const mn_host *host, const mng_backend *b) {
     p->host = host;
     p->backend = b;
-    for (uint32_t i = 0; i < b->n_ops && i < MNG_MAX_OPS; i++) {
+    for (uint32_t i = 0; i < b->n_ops; i++) {
         p->contracts[i][0] = b->ops[i]->op;
         p->contracts[i][1] = b->ops[i]->contract;
     }
@@ -47,6 +47,11 @@ const mn_plugin *mng_plugin_entry(const mn_host *host, const mng_backend *b, mn_
         mnp_fail(err, MN_INVALID, ~0u, "%s: the host lacks now_ns", b->id);
         return NULL;
     }
+    if (b->n_ops > MNG_MAX_OPS || b->limits.segments > MNG_SEGMENTS) {
+        mnp_fail(err, MN_INVALID, ~0u, "%s: %u operations and %u segments; there may be %d and %d",
+                 b->id, b->n_ops, b->limits.segments, MNG_MAX_OPS, MNG_SEGMENTS);
+        return NULL;
+    }
     mng_plugin *p = mnp_new(host, b->plugin_bytes);
     if (!p) {
         mnp_fail_memory(err, b->plugin_bytes, "the plugin");
@@ -60,6 +65,14 @@ const mn_plugin *mng_plugin_entry(const mn_host *host, const mng_backend *b, mn_
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
+mn_status mng_check_device(const mn_device *own, const mn_device *of, const char *what,
+                           mn_error *err) {
+    if (own == of)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u, "%s of another device: %s, not %s", what,
+                    mng_device_of(of)->uid, mng_device_of(own)->uid);
+}
+
 mn_status mng_device_count(void *self, uint32_t *n, mn_error *err) {
     mng_plugin *p = self;
     *n = 0;

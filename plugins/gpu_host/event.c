@@ -56,6 +56,7 @@ void mng_event_free(mn_event *e) {
         return;
     mng_device *d = mng_device_of(e->dev);
     if (e->native && d->backend->events_once) {
+        mng_enter(e->dev, NULL);
         d->backend->event_free(e->dev, e->native);
         e->native = NULL;
     }
@@ -94,9 +95,10 @@ mn_status mng_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
     const mng_device *d = mng_device_of(e->dev);
     const mn_host *h = d->host;
     const uint64_t from = h->now_ns(h->self);
-    for (uint32_t i = 0;; i++) {
+    mn_status st = mng_enter(e->dev, err);
+    for (uint32_t i = 0; !st; i++) {
         bool passed = false;
-        const mn_status st = d->backend->event_poll(e->dev, e->native, &passed, err);
+        st = d->backend->event_poll(e->dev, e->native, &passed, err);
         if (st || passed)
             return st;
         const uint64_t past = h->now_ns(h->self) - from;
@@ -104,10 +106,12 @@ mn_status mng_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
             return MN_TIMEOUT;
         pause_after(d, past, i);
     }
+    return st;
 }
 
 mn_status mng_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
     if (!e)
         return MN_OK;
-    return mng_backend_of(e->dev)->event_join(q, e->native, err);
+    const mn_status st = mng_enter(mng_queue_of(q)->dev, err);
+    return st ? st : mng_backend_of(e->dev)->event_join(q, e->native, err);
 }

@@ -24,7 +24,7 @@ typedef struct {
     uint32_t max_experts; /* of a routed layer */
     uint32_t view_align;  /* elements: dense views that begin at others are copied; 0: 1 */
     uint32_t slack;       /* bytes behind the scratch: kernels read whole vectors */
-    uint32_t segments;    /* of a queue's ring; 0: MNG_SEGMENTS */
+    uint32_t segments;    /* of a queue's ring, up to MNG_SEGMENTS; 0: so many */
 } mng_limits;
 
 /* How device memory is wanted. */
@@ -89,14 +89,16 @@ struct mng_backend {
     mn_status (*copy_in)(mn_queue *q, mng_ref to, const char *host, uint64_t n, void **event,
                          mn_error *err);
     mn_status (*copy_out)(mn_queue *q, char *host, mng_ref from, uint64_t n, mn_error *err);
+    /* the ranges are apart */
     mn_status (*copy)(mn_queue *q, mng_ref to, mng_ref from, uint64_t n, mn_error *err);
     /* with mng_device.maps alone: n bytes of device memory as the host's, for writing; and back */
     mn_status (*map)(mn_queue *q, mng_ref at, uint64_t n, void **host, mn_error *err);
     mn_status (*unmap)(mn_queue *q, mng_ref at, void *host, mn_error *err);
 
     /* ---- events: handles of the backend ---- */
-    /* *event: NULL, or an earlier one, which is over, to be used again or freed. Leaves there one
-     * behind everything in the queue, which begins without a wait */
+    /* *event: NULL, or an earlier one, to be used again or freed: its queue may not have reached
+     * it, but nobody asks for it again. Leaves there one behind everything in the queue, which
+     * begins without a wait */
     mn_status (*event_record)(mn_queue *q, void **event, mn_error *err);
     /* optional: an event before its first record, so that a step makes none */
     mn_status (*event_make)(mn_device *d, void **event, mn_error *err);
@@ -123,7 +125,7 @@ struct mng_backend {
 
     /* ---- operations ---- */
     const mng_op *const *ops;
-    uint32_t n_ops;
+    uint32_t n_ops; /* up to MNG_MAX_OPS */
 
     /* ---- programs: all optional ---- */
     /* the class that a program of c runs in; NULL: exact */

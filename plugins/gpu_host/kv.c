@@ -48,6 +48,8 @@ mn_status mng_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const m
                       uint32_t n, uint32_t stride, mn_event **event, mn_error *err) {
     mn_status st = mng_check_abort(q, err);
     if (!st)
+        st = mng_check_buffer(mng_queue_of(q)->dev, kv, err);
+    if (!st)
         st = mng_enter(mng_queue_of(q)->dev, err);
     if (!st)
         st = mng_buffer_pages(kv, l->page_bytes, err);

@@ -115,6 +115,12 @@ mn_status mng_map(mn_buffer *b, void **out, mn_error *err) {
     return MN_OK;
 }
 
+mn_status mng_check_buffer(const mn_device *own, const mn_buffer *b, mn_error *err) {
+    if (b->kind == MN_MEM_HOST_PINNED)
+        return MN_OK;
+    return mng_check_device(own, b->dev, "a buffer", err);
+}
+
 uint64_t mng_place_in(const mn_buffer *b, uint64_t at, mng_ref *out) {
     if (b->n_parts == 1) {
         *out = (mng_ref){b->mem[0], at};

@@ -263,9 +263,12 @@ mn_status mng_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
 /* ---- with weights ---------------------------------------------------------------------------- */
 /* Finds what the program's nodes read in the weight set, which may have been opened for another
  * graph. */
-static mn_status find_weights(mng_program *p, const mn_weights *w, mn_error *err) {
+static mn_status take_weights(mng_program *p, const mn_weights *w, mn_error *err) {
     mnp_cursor at = {p->lo, 0};
     uint32_t node;
+    const mn_status st = w ? mng_check_device(p->dev, w->dev, "a weight set", err) : MN_OK;
+    if (st)
+        return st;
     for (;;) {
         const int32_t t = mnp_next_weight(p->graph, p->hi, &at, &node);
         if (t < 0)
@@ -287,7 +290,7 @@ mn_status mng_compile_as(mn_device *d, const void *as, const mn_compile *c, mn_p
     mn_status st = make_program(d, as, c, mng_device_of(d)->host, &p, err);
     if (st)
         return st;
-    st = find_weights(mng_program_of(p), c->weights, err);
+    st = take_weights(mng_program_of(p), c->weights, err);
     if (st)
         mng_program_free(p);
     else

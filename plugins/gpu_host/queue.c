@@ -19,7 +19,12 @@ mn_status mng_queue_create(mn_device *dev, mn_queue **out, mn_error *err) {
     q->segment_bytes = MNG_SEGMENT_BYTES;
     if (most && q->segment_bytes > most / q->n_segments)
         q->segment_bytes = most / q->n_segments;
-    st = mng_alloc(dev, q->n_segments * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
+    if (!q->segment_bytes)
+        st = mnp_fail(err, MN_OUT_OF_MEMORY, ~0u,
+                      "a queue: its ring has %u segments, and an allocation at most %llu bytes",
+                      q->n_segments, (unsigned long long)most);
+    if (!st)
+        st = mng_alloc(dev, q->n_segments * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
     if (!st) {
         st = b->queue_open(queue, err);
         q->opened = true;
@@ -103,6 +108,8 @@ mn_status mng_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void *src
     mn_status st = mng_check_abort(queue, err);
     if (!st)
         st = mnp_check_range(off, n, b->bytes, "write", err);
+    if (!st)
+        st = mng_check_buffer(mng_queue_of(queue)->dev, b, err);
     if (st || !n)
         return st;
     st = mng_enter(mng_queue_of(queue)->dev, err);
@@ -115,7 +122,7 @@ mn_status mng_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void *src
     }
     if (!b->host || st)
         return st;
-    st = mng_backend_of(b->dev)->queue_finish(queue, err);
+    st = mng_backend_of(mng_queue_of(queue)->dev)->queue_finish(queue, err);
     if (!st)
         memcpy(b->host + off, src, n);
     return st;
@@ -157,13 +164,31 @@ static mn_status copy_all(mn_queue *queue, mn_buffer *dst, uint64_t dst_off, con
     return st;
 }
 
+/* Both ranges in their buffers, those in memory of the queue's device; within one buffer of device
+ * memory apart: no vendor says what a copy onto itself leaves. */
+static mn_status check_copy(mn_queue *queue, const mn_buffer *dst, uint64_t dst_off,
+                            const mn_buffer *src, uint64_t src_off, uint64_t n, mn_error *err) {
+    const mn_device *own = mng_queue_of(queue)->dev;
+    mn_status st = mnp_check_range(dst_off, n, dst->bytes, "copy to", err);
+    if (!st)
+        st = mnp_check_range(src_off, n, src->bytes, "copy from", err);
+    if (!st)
+        st = mng_check_buffer(own, dst, err);
+    if (!st)
+        st = mng_check_buffer(own, src, err);
+    const bool apart = dst_off + n <= src_off || src_off + n <= dst_off;
+    if (st || dst != src || dst->host || apart || !n)
+        return st;
+    return mnp_fail(
+        err, MN_INVALID, ~0u, "copy: %llu bytes from %llu to %llu of one buffer, which overlap",
+        (unsigned long long)n, (unsigned long long)src_off, (unsigned long long)dst_off);
+}
+
 mn_status mng_copy(mn_queue *queue, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                    uint64_t src_off, uint64_t n, mn_event **event, mn_error *err) {
     mn_status st = mng_check_abort(queue, err);
     if (!st)
-        st = mnp_check_range(dst_off, n, dst->bytes, "copy to", err);
-    if (!st)
-        st = mnp_check_range(src_off, n, src->bytes, "copy from", err);
+        st = check_copy(queue, dst, dst_off, src, src_off, n, err);
     if (!st)
         st = mng_enter(mng_queue_of(queue)->dev, err);
     if (!st && n)

@@ -162,6 +162,8 @@ mn_status mng_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in,
         *event = NULL;
     mn_status st = check_source(set, &src, err);
     if (!st)
+        st = mng_check_device(set->dev, mng_queue_of(q)->dev, "a queue", err);
+    if (!st)
         st = mng_check_abort(q, err);
     if (st || !set->w[src.tensor].wanted)
         return st;
@@ -191,7 +193,11 @@ mn_status mng_weights_seal(mn_weights *set, mn_queue *q, uint32_t *kept_how, mn_
         if (w->put)
             kept |= b->weight_kept ? b->weight_kept(w) : MN_KEPT_COPIED;
     }
-    const mn_status st = b->queue_finish(q, err);
+    mn_status st = mng_check_device(set->dev, mng_queue_of(q)->dev, "a queue", err);
+    if (!st)
+        st = mng_enter(set->dev, err);
+    if (!st)
+        st = b->queue_finish(q, err);
     if (!st && kept_how)
         *kept_how = kept;
     return st;

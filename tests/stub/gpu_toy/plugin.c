@@ -37,6 +37,21 @@ static void device_close(mn_device *d) {
     (void)d;
 }
 
+/* What cudaSetDevice is to a real one. */
+static _Thread_local const mn_device *entered;
+
+static mn_status enter(const mn_device *d, mn_error *err) {
+    (void)err;
+    entered = d;
+    return MN_OK;
+}
+
+mn_status toy_check_entered(const mn_device *d, mn_error *err) {
+    if (entered == d)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u, "the toy: a call on a device that is not entered");
+}
+
 static mn_status device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
     (void)err;
     *total = TOY_MEMORY;
@@ -56,6 +71,9 @@ enum { ALIGN = 256 };
 static mn_status memory_alloc(mn_device *d, uint64_t bytes, uint32_t how, const char *what,
                               void **mem, mn_error *err) {
     const uint64_t all = (uint64_t)mnp_round((int64_t)bytes + ALIGN, ALIGN);
+    const mn_status st = toy_check_entered(d, err);
+    if (st)
+        return st;
     const uint64_t used = __atomic_add_fetch(&d->used, all, __ATOMIC_RELAXED);
     char *block = used <= TOY_MEMORY ? aligned_alloc(ALIGN, all) : NULL;
     if (!block) {
@@ -108,6 +126,7 @@ static const mng_backend backend = {
     .device_close = device_close,
     .device_memory = device_memory,
     .self_test = self_test,
+    .enter = enter,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
     .pinned_alloc = pinned_alloc,

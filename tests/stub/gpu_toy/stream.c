@@ -25,8 +25,9 @@ static mn_status check_lost(const mn_device *d, mn_error *err) {
 }
 
 mn_status toy_event_poll(mn_device *d, void *event, bool *passed, mn_error *err) {
+    const mn_status st = toy_check_entered(d, err);
     *passed = __atomic_load_n(&((toy_event *)event)->passed, __ATOMIC_ACQUIRE);
-    return check_lost(d, err);
+    return st ? st : check_lost(d, err);
 }
 
 static void wait_for(const toy_event *e) {
@@ -42,6 +43,9 @@ mn_status toy_event_wait(mn_device *d, void *event, mn_error *err) {
 
 /* A new event: one of the command's, one of the caller's. */
 mn_status toy_event_record(mn_queue *q, void **event, mn_error *err) {
+    const mn_status st = toy_check_entered(q->base.dev, err);
+    if (st)
+        return st;
     event_release(*event);
     toy_event *e = calloc(1, sizeof *e);
     *event = e;
@@ -57,7 +61,9 @@ mn_status toy_event_record(mn_queue *q, void **event, mn_error *err) {
 
 mn_status toy_event_join(mn_queue *q, void *event, mn_error *err) {
     toy_event *e = event;
-    (void)err;
+    const mn_status st = toy_check_entered(q->base.dev, err);
+    if (st)
+        return st;
     __atomic_add_fetch(&e->refs, 1, __ATOMIC_RELAXED);
     toy_command *c = toy_begin(q);
     c->what = TOY_WAIT;
@@ -168,7 +174,9 @@ mn_status toy_queue_open(mn_queue *q, mn_error *err) {
 }
 
 mn_status toy_queue_finish(mn_queue *q, mn_error *err) {
-    (void)err;
+    const mn_status st = toy_check_entered(q->base.dev, err);
+    if (st)
+        return st;
     pthread_mutex_lock(&q->lock);
     while (q->runs && q->done != q->pushed)
         pthread_cond_wait(&q->moved, &q->lock);

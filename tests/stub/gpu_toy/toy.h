@@ -75,6 +75,9 @@ struct mn_queue {
     toy_command *commands; /* [TOY_COMMANDS] */
 };
 
+/* MN_INVALID where gpu_host has not made the device this thread's, as it says in gpu_host.h. */
+mn_status toy_check_entered(const mn_device *d, mn_error *err);
+
 static inline char *toy_at(mng_ref ref) {
     return mng_is_there(ref) ? (char *)ref.mem + ref.at : NULL;
 }

@@ -1,0 +1,232 @@
+/* test_gpu_host.c -- plugins/gpu_host through the toy backend, with what no host should ask for:
+ * objects of another device, copies onto themselves, buffers without bytes, transfers longer than
+ * the ring, events that are waited for again: test_gpu_host GPU_TOY.so. The toy itself refuses a
+ * call on a device that is not entered. */
+#include "gpu_host.h"
+#include "harness.h"
+#include <stdlib.h>
+#include <string.h>
+
+extern const mn_host h_host; /* tests/kernels/host.c */
+static const char *so;
+static mn_error err;
+
+/* Two devices with a queue each: one card opened twice. */
+typedef struct {
+    h_plugin p;
+    mn_device *other;
+    mn_queue *queue;
+} pair;
+
+static void pair_open(pair *o) {
+    err = (mn_error){.size = sizeof err};
+    assert_true(h_open(&o->p, so));
+    assert_int_equal(o->p.be->device_open(o->p.api->self, 0, &o->other, &err), MN_OK);
+    assert_int_equal(o->p.be->queue_create(o->other, &o->queue, &err), MN_OK);
+}
+
+static void pair_close(pair *o) {
+    o->p.be->queue_free(o->queue);
+    o->p.be->device_close(o->other);
+    h_close(&o->p);
+}
+
+static mn_buffer *buffer_of(const pair *o, mn_device *d, uint64_t bytes, uint32_t kind) {
+    mn_buffer *b = NULL;
+    assert_int_equal(o->p.be->alloc(d, bytes, kind, &b, &err), MN_OK);
+    return b;
+}
+
+static void is_foreign(mn_status st, const char *what) {
+    assert_int_equal(st, MN_INVALID);
+    assert_non_null(strstr(err.msg, what));
+    assert_non_null(strstr(err.msg, "of another device"));
+    err.msg[0] = 0;
+}
+
+static void foreign_buffers(void **state) {
+    pair o;
+    (void)state;
+    pair_open(&o);
+    const mn_backend *be = o.p.be;
+    mn_buffer *own = buffer_of(&o, o.p.dev, 64, MN_MEM_DEVICE);
+    mn_buffer *theirs = buffer_of(&o, o.other, 64, MN_MEM_DEVICE);
+    mn_buffer *host = buffer_of(&o, o.other, 64, MN_MEM_HOST_PINNED);
+    char bytes[64] = {0};
+    const mn_kv_layout layout = {.size = sizeof layout, .page_tokens = 64, .page_bytes = 32};
+    const mn_page_copy page = {0, 1, 1, 0};
+    is_foreign(be->write(o.p.queue, theirs, 0, bytes, 64, &err), "a buffer");
+    is_foreign(be->read(o.p.queue, theirs, 0, host, 0, 64, NULL, &err), "a buffer");
+    is_foreign(be->copy(o.p.queue, own, 0, theirs, 0, 64, NULL, &err), "a buffer");
+    is_foreign(be->copy(o.p.queue, theirs, 0, own, 0, 64, NULL, &err), "a buffer");
+    is_foreign(be->kv_copy(o.p.queue, theirs, &layout, &page, 1, sizeof page, NULL, &err),
+               "a buffer");
+    /* pinned memory is the host's */
+    assert_int_equal(be->copy(o.p.queue, own, 0, host, 0, 64, NULL, &err), MN_OK);
+    be->buffer_free(own);
+    be->buffer_free(theirs);
+    be->buffer_free(host);
+    pair_close(&o);
+}
+
+static void foreign_queues(void **state) {
+    pair o;
+    case_plan *plan;
+    (void)state;
+    pair_open(&o);
+    const case_on mixed = {o.p.be, o.p.dev, o.queue, 0};
+    op_case *linear = case_random(MN_OP_LINEAR, MN_F32, &(op_shape){.rows = 2, .k = 8, .n = 4}, 1);
+    op_case *add = case_random(MN_OP_ADD, MN_F32, &(op_shape){.rows = 2, .k = 8}, 1);
+    is_foreign(case_open(&mixed, linear, MN_PRECISION_EXACT, &plan, &err), "a queue"); /* put */
+    is_foreign(case_open(&mixed, add, MN_PRECISION_EXACT, &plan, &err), "a queue");    /* seal */
+    case_free(linear);
+    case_free(add);
+    pair_close(&o);
+}
+
+/* A program with weights of the other device; a context with its queue and with its buffers. */
+static void foreign_programs(void **state) {
+    pair o;
+    (void)state;
+    pair_open(&o);
+    const mn_backend *be = o.p.be;
+    op_case *c = case_random(MN_OP_ADD, MN_F32, &(op_shape){.rows = 2, .k = 8}, 1);
+    int64_t max[CASE_SYMBOLS];
+    for (uint32_t i = 0; i < c->g.n_symbols; i++)
+        max[i] = c->sym[i].max;
+    mn_compile ask = case_question(c, MN_PRECISION_EXACT);
+    mn_weights *weights;
+    mn_program *program;
+    mn_context *context;
+    ask.symbol_max = max;
+    assert_int_equal(be->weights_open(o.other, &ask, &weights, &err), MN_OK);
+    ask.weights = weights;
+    is_foreign(be->compile(o.p.dev, &ask, &program, &err), "a weight set");
+    ask.weights = NULL;
+    assert_int_equal(be->compile(o.p.dev, &ask, &program, &err), MN_OK);
+    is_foreign(be->context_create(program, o.queue, &context, &err), "a queue");
+    assert_int_equal(be->context_create(program, o.p.queue, &context, &err), MN_OK);
+    mn_buffer *theirs = buffer_of(&o, o.other, 4096, MN_MEM_DEVICE);
+    mn_binding b[3];
+    for (uint32_t i = 0; i < 3; i++)
+        b[i] = (mn_binding){.tensor = i, .buffer = theirs, .offset = 1024 * i, .bytes = 1024};
+    assert_int_equal(c->g.n_tensors, 3);
+    is_foreign(be->context_bind(context, 0, b, 3, sizeof *b, &err), "a buffer");
+    assert_int_equal(be->execute(context, 0, max, NULL, &err), MN_INVALID); /* nothing is bound */
+    be->context_free(context);
+    be->program_free(program);
+    be->weights_free(weights);
+    be->buffer_free(theirs);
+    case_free(c);
+    pair_close(&o);
+}
+
+static void copies_onto_themselves(void **state) {
+    pair o;
+    (void)state;
+    pair_open(&o);
+    const mn_backend *be = o.p.be;
+    mn_buffer *b = buffer_of(&o, o.p.dev, 96, MN_MEM_DEVICE);
+    mn_buffer *host = buffer_of(&o, o.p.dev, 96, MN_MEM_HOST_PINNED);
+    assert_int_equal(be->copy(o.p.queue, b, 0, b, 31, 32, NULL, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "overlap"));
+    assert_int_equal(be->copy(o.p.queue, b, 31, b, 0, 32, NULL, &err), MN_INVALID);
+    assert_int_equal(be->copy(o.p.queue, b, 0, b, 0, 96, NULL, &err), MN_INVALID);
+    assert_int_equal(be->copy(o.p.queue, b, 0, b, 32, 32, NULL, &err), MN_OK);
+    assert_int_equal(be->copy(o.p.queue, b, 8, b, 8, 0, NULL, &err), MN_OK);
+    assert_int_equal(be->copy(o.p.queue, host, 0, host, 1, 95, NULL, &err), MN_OK);
+    be->buffer_free(b);
+    be->buffer_free(host);
+    pair_close(&o);
+}
+
+/* No bytes at all, and more than the ring has: each byte arrives. */
+static void sizes(void **state) {
+    enum { MANY = (32 << 18) + 4099, PLACE = 13 };
+    pair o;
+    void *read;
+    mn_event *event = NULL;
+    (void)state;
+    pair_open(&o);
+    const mn_backend *be = o.p.be;
+    for (uint32_t kind = MN_MEM_DEVICE; kind <= MN_MEM_HOST_PINNED; kind++) {
+        mn_buffer *none = buffer_of(&o, o.p.dev, 0, kind);
+        mn_buffer *host = buffer_of(&o, o.p.dev, 0, MN_MEM_HOST_PINNED);
+        assert_int_equal(be->write(o.p.queue, none, 0, "", 0, &err), MN_OK);
+        assert_int_equal(be->write(o.p.queue, none, 0, "", 1, &err), MN_INVALID);
+        assert_int_equal(be->write(o.p.queue, none, 1, "", 0, &err), MN_INVALID);
+        assert_int_equal(be->write(o.p.queue, none, UINT64_MAX, "", 2, &err), MN_INVALID);
+        assert_int_equal(be->read(o.p.queue, none, 0, host, 0, 0, NULL, &err), MN_OK);
+        be->buffer_free(none);
+        be->buffer_free(host);
+    }
+    uint8_t *bytes = malloc(MANY);
+    uint64_t seed = 3;
+    for (int i = 0; i < MANY; i++)
+        bytes[i] = (uint8_t)(case_random_bits(&seed) >> 40);
+    mn_buffer *b = buffer_of(&o, o.p.dev, MANY + PLACE, MN_MEM_DEVICE | MN_MEM_UNZEROED);
+    mn_buffer *host = buffer_of(&o, o.p.dev, MANY, MN_MEM_HOST_PINNED);
+    assert_int_equal(be->write(o.p.queue, b, PLACE, bytes, MANY, &err), MN_OK);
+    assert_int_equal(be->read(o.p.queue, b, PLACE, host, 0, MANY, &event, &err), MN_OK);
+    assert_int_equal(be->wait(event, UINT64_MAX, &err), MN_OK);
+    assert_int_equal(be->map(host, &read, &err), MN_OK);
+    assert_memory_equal(read, bytes, MANY);
+    be->event_free(event);
+    be->buffer_free(b);
+    be->buffer_free(host);
+    free(bytes);
+    pair_close(&o);
+}
+
+/* An event is waited for twice, by queues of both devices, and freed before these reach it. */
+static void events_again(void **state) {
+    pair o;
+    mn_event *event = NULL;
+    mn_event *last = NULL;
+    (void)state;
+    pair_open(&o);
+    const mn_backend *be = o.p.be;
+    mn_buffer *b = buffer_of(&o, o.p.dev, 1 << 20, MN_MEM_DEVICE);
+    mn_buffer *host = buffer_of(&o, o.p.dev, 1 << 20, MN_MEM_HOST_PINNED);
+    assert_int_equal(be->read(o.p.queue, b, 0, host, 0, 1 << 20, &event, &err), MN_OK);
+    assert_int_equal(be->queue_wait(o.queue, event, &err), MN_OK);
+    assert_int_equal(be->queue_wait(o.p.queue, event, &err), MN_OK);
+    assert_int_equal(be->wait(event, UINT64_MAX, &err), MN_OK);
+    assert_int_equal(be->wait(event, 0, &err), MN_OK);
+    assert_int_equal(be->queue_wait(o.queue, event, &err), MN_OK);
+    be->event_free(event);
+    assert_int_equal(be->read(o.p.queue, b, 0, host, 0, 1, &last, &err), MN_OK);
+    assert_int_equal(be->wait(last, UINT64_MAX, &err), MN_OK);
+    be->event_free(last);
+    be->buffer_free(b);
+    be->buffer_free(host);
+    pair_close(&o);
+}
+
+/* A table that is longer than gpu_host has room for is no plugin. */
+static void tables_too_long(void **state) {
+    const mng_backend ops = {.id = "long", .n_ops = MNG_MAX_OPS + 1};
+    const mng_backend segments = {.id = "long", .limits.segments = MNG_SEGMENTS + 1};
+    (void)state;
+    err = (mn_error){.size = sizeof err};
+    assert_null(mng_plugin_entry(&h_host, &ops, &err));
+    assert_non_null(strstr(err.msg, "65 operations"));
+    assert_null(mng_plugin_entry(&h_host, &segments, &err));
+    assert_non_null(strstr(err.msg, "33 segments"));
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(foreign_buffers),
+        cmocka_unit_test(foreign_queues),
+        cmocka_unit_test(foreign_programs),
+        cmocka_unit_test(copies_onto_themselves),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(events_again),
+        cmocka_unit_test(tables_too_long),
+    };
+    if (argc != 2)
+        return 1;
+    so = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
