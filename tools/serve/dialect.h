@@ -40,7 +40,7 @@ typedef struct dialect {
 const dialect *dialect_of(const char *path);
 /* Whole errors of a path with a dialect. */
 void dialect_error(const dialect *d, http_request *r, const json_error *e);
-/* Before an answer of status 200. */
+/* Adds the dialect's header with the id of the request; once, before its answer begins. */
 void dialect_name_request(const dialect *d, http_request *r);
 /* answer_form.read of a dialect: translates the request and reads it as a chat. */
 int dialect_read(answer *a, json_error *e);

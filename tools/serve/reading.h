@@ -28,7 +28,9 @@ void reading_start(reading *x, serve *s, http_request *r);
 /* The request is over: x is freed, now or when its thread is done. */
 void reading_gone(reading *x);
 
-/* The route of an endpoint without an engine: the answer is what `read` appends to reading_out. */
+/* The route of an endpoint without an engine: the answer is what `read` (in any thread; 0: x->e is
+ * set) appends to reading_out. */
 void reading_serve(serve *s, http_request *r, int (*read)(reading *x));
+/* The text of the answer, of a reading that reading_serve began; it is freed with the request. */
 mn_text *reading_out(reading *x);
 #endif
