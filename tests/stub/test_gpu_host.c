@@ -46,6 +46,7 @@ static void is_foreign(mn_status st, const char *what) {
 
 static void foreign_buffers(void **state) {
     pair o;
+    mn_event *copied = NULL;
     (void)state;
     pair_open(&o);
     const mn_backend *be = o.p.be;
@@ -62,7 +63,9 @@ static void foreign_buffers(void **state) {
     is_foreign(be->kv_copy(o.p.queue, theirs, &layout, &page, 1, sizeof page, NULL, &err),
                "a buffer");
     /* pinned memory is the host's */
-    assert_int_equal(be->copy(o.p.queue, own, 0, host, 0, 64, NULL, &err), MN_OK);
+    assert_int_equal(be->copy(o.p.queue, own, 0, host, 0, 64, &copied, &err), MN_OK);
+    assert_int_equal(be->wait(copied, UINT64_MAX, &err), MN_OK); /* before both are freed */
+    be->event_free(copied);
     be->buffer_free(own);
     be->buffer_free(theirs);
     be->buffer_free(host);
@@ -123,6 +126,7 @@ static void foreign_programs(void **state) {
 
 static void copies_onto_themselves(void **state) {
     pair o;
+    mn_event *copied = NULL;
     (void)state;
     pair_open(&o);
     const mn_backend *be = o.p.be;
@@ -134,7 +138,9 @@ static void copies_onto_themselves(void **state) {
     assert_int_equal(be->copy(o.p.queue, b, 0, b, 0, 96, NULL, &err), MN_INVALID);
     assert_int_equal(be->copy(o.p.queue, b, 0, b, 32, 32, NULL, &err), MN_OK);
     assert_int_equal(be->copy(o.p.queue, b, 8, b, 8, 0, NULL, &err), MN_OK);
-    assert_int_equal(be->copy(o.p.queue, host, 0, host, 1, 95, NULL, &err), MN_OK);
+    assert_int_equal(be->copy(o.p.queue, host, 0, host, 1, 95, &copied, &err), MN_OK);
+    assert_int_equal(be->wait(copied, UINT64_MAX, &err), MN_OK); /* and all before it */
+    be->event_free(copied);
     be->buffer_free(b);
     be->buffer_free(host);
     pair_close(&o);
