@@ -238,6 +238,88 @@ def endpoints():
         assert metric(s, "time_to_first_token_seconds_count") > 5
 
 
+# What the endpoint picker of the Kubernetes inference gateway reads by default, now and (gpu_cache_usage_perc) formerly.
+PICKER = {"num_requests_waiting", "num_requests_running", "kv_cache_usage_perc", "gpu_cache_usage_perc", "lora_requests_info", "cache_config_info"}
+RENAMED = {"gpu_cache_usage_perc": "kv_cache_usage_perc", "time_per_output_token_seconds": "inter_token_latency_seconds"}
+
+
+def scrape(server):
+    """(values, types): {"vllm:name{label=...}" without the model's label: value}, {"vllm:name": "gauge"}; each name has its lines once."""
+    values, kinds = {}, {}
+    for line in Client(server).ask("GET", "/metrics")[2].splitlines():
+        if line.startswith("# TYPE "):
+            name, kind = line.split()[2:]
+            assert name not in kinds, name
+            kinds[name] = kind
+        elif not line.startswith("#"):
+            name, label, value = re.fullmatch(r"(\S+?)(?:\{(.*)\})? (\S+)", line).groups()
+            label = re.sub(r'^model_name="[^"]*",?', "", label or "")
+            assert "%s{%s}" % (name, label) not in values, line
+            values["%s{%s}" % (name, label)] = float(value)
+    return values, kinds
+
+
+def same_values(values, kinds):
+    """Every metric of vLLM's names has the value of Minerva's own in the same answer, bucket by bucket."""
+    shared = {name[5:] for name in kinds if name.startswith("vllm:")}
+    assert PICKER <= shared and len(shared) > 20, shared
+    for name in shared - {"lora_requests_info"}:
+        own = RENAMED.get(name, name)
+        assert kinds["vllm:" + name] == kinds["minerva_" + own], name
+        found = {k[5 + len(name):]: v for k, v in values.items() if re.match(r"vllm:%s(_bucket|_sum|_count)?\{" % name, k)}
+        want = {k[8 + len(own):]: v for k, v in values.items() if re.match(r"minerva_%s(_bucket|_sum|_count)?\{" % own, k)}
+        calls = want.pop('{finished_reason="tool_calls"}', 0)
+        if calls:
+            want['{finished_reason="stop"}'] += calls
+        assert found == want and found, (name, found, want)
+
+
+def schedulers():
+    """--metrics: vLLM's names under load, with the values of what the clients see and of Minerva's own names."""
+    with served.SlowServer(MINERVA, 20, "--parallel", 2, "--metrics", "both") as s:
+        c = Client(s)
+        jobs = [{"max_tokens": 8 + i, "ignore_eos": True, "seed": i} for i in range(5)]
+        usage = [c.chat(**job)["usage"] for job in jobs]
+        before = scrape(s)[0]
+        held = [Client(s) for _ in range(5)]
+        for i, one in enumerate(held):
+            one.connection.request("POST", "/v1/chat/completions", json.dumps({**STORY, "max_tokens": 900, "ignore_eos": True, "seed": i, "stream": True}))
+
+        def loaded():
+            values, kinds = scrape(s)
+            same_values(values, kinds)
+            return values if values["vllm:num_requests_running{}"] == 2 and values["vllm:num_requests_waiting{}"] == 3 and values["vllm:kv_cache_usage_perc{}"] else None
+
+        values = until(loaded)
+        (cache,) = [k for k in values if k.startswith("vllm:cache_config_info")]
+        size, n = (int(re.search(r'%s="(\d+)"' % label, cache).group(1)) for label in ("block_size", "num_gpu_blocks"))
+        used = values["vllm:kv_cache_usage_perc{}"] * n
+        assert size > 0 and n >= 2 * 1024 / size and 2 <= round(used) <= 2 * 1024 / size and abs(used - round(used)) < 1e-6, (size, n, used)
+        (adapters,) = [(k, v) for k, v in values.items() if k.startswith("vllm:lora_requests_info")]
+        assert 'max_lora="0",running_lora_adapters="",waiting_lora_adapters=""' in adapters[0] and abs(adapters[1] - time.time()) < 3600, adapters
+        # what has ended before
+        assert before["vllm:prompt_tokens_total{}"] == sum(u["prompt_tokens"] for u in usage)
+        assert before["vllm:generation_tokens_total{}"] == sum(u["completion_tokens"] for u in usage) == sum(j["max_tokens"] for j in jobs)
+        assert before['vllm:request_success_total{finished_reason="length"}'] == 5
+        for name, count in (("time_to_first_token", 5), ("e2e_request_latency", 5), ("request_queue_time", 5), ("request_prefill_time", 5),
+                            ("request_decode_time", 5), ("inter_token_latency", sum(j["max_tokens"] - 1 for j in jobs))):
+            assert before["vllm:%s_seconds_count{}" % name] == before['vllm:%s_seconds_bucket{le="+Inf"}' % name] == count, name
+        assert before['vllm:inter_token_latency_seconds_bucket{le="0.01"}'] < before['vllm:inter_token_latency_seconds_bucket{le="+Inf"}']
+        for one in held:
+            one.connection.close()
+
+        def idle():
+            values = scrape(s)[0]
+            return None if any(values["vllm:%s{}" % name] for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")) else values
+
+        values = until(idle)
+        assert values['vllm:request_success_total{finished_reason="abort"}'] == 5
+    with served.Server(MINERVA, "--metrics", "vllm") as s:
+        kinds = scrape(s)[1]
+        vllm, own = ({name[n:] for name in kinds if name.startswith(prefix)} for prefix, n in (("vllm:", 5), ("minerva_", 8)))
+        assert PICKER <= vllm and not vllm & own and {"engines_ready", "http_requests_total"} <= own, kinds
+
+
 def embeddings():
     def near(a, b):
         return len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 1e-5
@@ -932,4 +1014,4 @@ def forms():
 
 
 {"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
- "limits": limits, "long": long, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow, "forms": forms}[GROUP]()
+ "limits": limits, "long": long, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow, "forms": forms, "schedulers": schedulers}[GROUP]()

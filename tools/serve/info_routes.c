@@ -81,7 +81,9 @@ void route_model(serve *s, http_request *r) {
 
 /* Sums over the engines. */
 static metrics_now now_of(const serve *s) {
-    metrics_now now = {.n_connections = http_connections(s->http)};
+    metrics_now now = {.n_connections = http_connections(s->http),
+                       .unix_s = (double)time(NULL),
+                       .has_prefix_cache = !s->flags->no_cache};
     uint64_t used = 0;
     uint64_t total = 0;
     for (unsigned i = 0; i < s->n_links; i++) {
@@ -100,9 +102,12 @@ static metrics_now now_of(const serve *s) {
         now.n_ready += l->state == LINK_READY;
         used += l->beat.pages_used;
         total += l->beat.pages_total;
+        if (l->beat.page_tokens > now.page_tokens)
+            now.page_tokens = l->beat.page_tokens;
     }
     const uint64_t n = s->n_generations;
     now.n_waiting = n > now.n_running ? n - now.n_running : 0;
+    now.n_pages = total;
     now.kv_usage = total ? (double)used / (double)total : 0;
     return now;
 }
@@ -167,7 +172,7 @@ void route_ready(serve *s, http_request *r) {
 void route_metrics(serve *s, http_request *r) {
     mn_text out = {0};
     const metrics_now now = now_of(s);
-    metrics_put(&out, &s->metrics, &now, s->name);
+    metrics_put(&out, &s->metrics, &now, (metrics_names)s->flags->metrics_names, s->name);
     http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 

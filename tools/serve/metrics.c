@@ -3,6 +3,7 @@
 #include "serve/metrics.h"
 #include "serve/json.h"
 #include "app.h"
+#include <string.h>
 
 static const double bounds[METRICS_MAX_BUCKETS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                                    0.1,    0.25,  0.5,    1,     2.5,  5,     10,
@@ -16,109 +17,167 @@ void histogram_add(histogram *h, double seconds) {
     h->sum += seconds;
 }
 
-void metrics_head(mn_text *out, const char *name, const char *kind, const char *help) {
-    mn_text_printf(out, "# HELP minerva_%s %s\n# TYPE minerva_%s %s\n", name, help, name, kind);
-}
-
-/* A metric with one value. */
-static void put_one(mn_text *out, const char *name, const char *kind, const char *help,
-                    const char *label, double value) {
-    metrics_head(out, name, kind, help);
-    mn_text_printf(out, "minerva_%s{%s} %.17g\n", name, label, value);
+void metrics_head(mn_text *out, const char *prefix, const char *name, const char *kind,
+                  const char *help) {
+    mn_text_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", prefix, name, help, prefix, name, kind);
 }
 
 /* Buckets are cumulative in this format. */
-void metrics_histogram(mn_text *out, const char *name, const char *help, const char *label,
-                       const histogram *h) {
+void metrics_histogram(mn_text *out, const char *prefix, const char *name, const char *help,
+                       const char *label, const histogram *h) {
     uint64_t n = 0;
-    metrics_head(out, name, "histogram", help);
+    metrics_head(out, prefix, name, "histogram", help);
     for (size_t i = 0; i < METRICS_MAX_BUCKETS; i++) {
         n += h->counts[i];
-        mn_text_printf(out, "minerva_%s_bucket{%s,le=\"%g\"} %llu\n", name, label, bounds[i],
+        mn_text_printf(out, "%s%s_bucket{%s,le=\"%g\"} %llu\n", prefix, name, label, bounds[i],
                        (unsigned long long)n);
     }
     n += h->counts[METRICS_MAX_BUCKETS];
-    mn_text_printf(out, "minerva_%s_bucket{%s,le=\"+Inf\"} %llu\n", name, label,
+    mn_text_printf(out, "%s%s_bucket{%s,le=\"+Inf\"} %llu\n", prefix, name, label,
                    (unsigned long long)n);
-    mn_text_printf(out, "minerva_%s_sum{%s} %.9g\nminerva_%s_count{%s} %llu\n", name, label, h->sum,
-                   name, label, (unsigned long long)n);
+    mn_text_printf(out, "%s%s_sum{%s} %.9g\n%s%s_count{%s} %llu\n", prefix, name, label, h->sum,
+                   prefix, name, label, (unsigned long long)n);
 }
 
-/* One line per reason, also of those that have not occurred. */
-static void put_finished(mn_text *out, const metrics *m, const char *label) {
+/* ---- one table for both sets of names -------------------------------------------------------- */
+
+#define OWN "minerva_"
+#define VLLM "vllm:"
+
+/* A metric: its value if h is NULL, else the histogram. labels: more than the model's, or NULL. */
+typedef struct {
+    const char *name; /* in Minerva's set; NULL: the set does not have it */
+    const char *vllm; /* in vLLM's; "": the same name; NULL: vLLM has no such metric */
+    const char *kind, *help;
+    double value;
+    const histogram *h;
+    const char *labels;
+} metric_row;
+
+#define GAUGE(name, vllm, help, value)                                                             \
+    { name, vllm, "gauge", help, (double)(value), NULL, NULL }
+#define COUNTER(name, vllm, help, value)                                                           \
+    { name, vllm, "counter", help, (double)(value), NULL, NULL }
+#define INFO(name, vllm, help, value, labels)                                                      \
+    { name, vllm, "gauge", help, value, NULL, labels }
+#define HISTOGRAM(name, vllm, help, h)                                                             \
+    { name, vllm, "histogram", help, 0, h, NULL }
+#define NO_ADAPTERS "max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\""
+
+static void put_as(mn_text *out, const metric_row *row, const char *prefix, const char *name,
+                   const char *label) {
+    if (row->h) {
+        metrics_histogram(out, prefix, name, row->help, label, row->h);
+        return;
+    }
+    metrics_head(out, prefix, name, row->kind, row->help);
+    mn_text_printf(out, "%s%s{%s%s%s} %.17g\n", prefix, name, label, row->labels ? "," : "",
+                   row->labels ? row->labels : "", row->value);
+}
+
+/* With vLLM's names, what vLLM does not have keeps Minerva's. */
+static void put_row(mn_text *out, const metric_row *row, metrics_names names, const char *label) {
+    if (row->name && (names != METRICS_VLLM || !row->vllm))
+        put_as(out, row, OWN, row->name, label);
+    if (row->vllm && names != METRICS_MINERVA)
+        put_as(out, row, VLLM, *row->vllm ? row->vllm : row->name, label);
+}
+
+/* The reasons of one set, one line each, also of those that have not occurred. In vLLM's set an
+ * answer that calls a tool has stopped. */
+static void put_finished_as(mn_text *out, const metrics *m, const char *prefix, const char *label) {
+    static const char name[] = "request_success_total";
     static const char *const reasons[N_FINISHED] = {"stop", "length", "tool_calls", "abort",
                                                     "error"};
-    metrics_head(out, "request_success_total", "counter", "Generations that ended, by reason.");
-    for (size_t i = 0; i < N_FINISHED; i++)
-        mn_text_printf(out, "minerva_request_success_total{%s,finished_reason=\"%s\"} %llu\n",
-                       label, reasons[i], (unsigned long long)m->finished[i]);
+    const int is_vllm = !strcmp(prefix, VLLM);
+    metrics_head(out, prefix, name, "counter", "Generations that ended, by reason.");
+    for (size_t i = 0; i < N_FINISHED; i++) {
+        const uint64_t calls = m->finished[FINISHED_TOOL_CALLS];
+        const uint64_t n = m->finished[i] + (is_vllm && i == FINISHED_STOP ? calls : 0);
+        if (!is_vllm || i != FINISHED_TOOL_CALLS)
+            mn_text_printf(out, "%s%s{%s,finished_reason=\"%s\"} %llu\n", prefix, name, label,
+                           reasons[i], (unsigned long long)n);
+    }
+}
+
+static void put_finished(mn_text *out, const metrics *m, metrics_names names, const char *label) {
+    if (names != METRICS_VLLM)
+        put_finished_as(out, m, OWN, label);
+    if (names != METRICS_MINERVA)
+        put_finished_as(out, m, VLLM, label);
 }
 
 void metrics_http(mn_text *out, const metrics *m, const metrics_now *now) {
-    metrics_head(out, "http_requests_total", "counter", "Answers, by status.");
+    metrics_head(out, OWN, "http_requests_total", "counter", "Answers, by status.");
     const struct {
         const char *status;
         uint64_t n;
     } rows[] = {{"2xx", m->http_2xx}, {"4xx", m->http_4xx}, {"5xx", m->http_5xx}};
     for (size_t i = 0; i < MN_COUNT(rows); i++)
-        mn_text_printf(out, "minerva_http_requests_total{status=\"%s\"} %llu\n", rows[i].status,
+        mn_text_printf(out, OWN "http_requests_total{status=\"%s\"} %llu\n", rows[i].status,
                        (unsigned long long)rows[i].n);
-    metrics_head(out, "http_connections", "gauge", "Open connections.");
-    mn_text_printf(out, "minerva_http_connections %u\n", now->n_connections);
+    metrics_head(out, OWN, "http_connections", "gauge", "Open connections.");
+    mn_text_printf(out, OWN "http_connections %u\n", now->n_connections);
 }
 
-void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, const char *model) {
+void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics_names names,
+                 const char *model) {
     mn_text name = {0};
-    char label[300];
+    char label[300], cache[128];
     json_stringz(&name, model); /* the escapes of labels are some of JSON's */
     snprintf(label, sizeof label, "model_name=%.280s", name.ptr ? name.ptr : "\"\"");
     mn_text_free(&name);
-    const struct {
-        const char *name, *kind, *help;
-        double value;
-    } rows[] = {
-        {"num_requests_running", "gauge", "Generations that run.", (double)now->n_running},
-        {"num_requests_waiting", "gauge", "Generations that wait for a sequence or memory.",
-         (double)now->n_waiting},
-        {"kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.", now->kv_usage},
-        {"prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.",
-         (double)now->cache_queries},
-        {"prefix_cache_hits_total", "counter", "Prompt tokens found there.",
-         (double)now->cache_hits},
-        {"num_preemptions_total", "counter", "Sequences that gave their memory to others.",
-         (double)now->n_preempted},
-        {"spec_decode_num_draft_tokens_total", "counter", "Draft tokens that were verified.",
-         (double)now->n_drafted},
-        {"spec_decode_num_accepted_tokens_total", "counter", "Draft tokens that held.",
-         (double)now->n_accepted},
-        {"forced_tokens_total", "counter",
-         "Tokens that a constraint left no choice about, without a step each.",
-         (double)now->n_forced},
-        {"form_seconds_total", "counter", "Processor time of steps for the forms of answers.",
-         (double)now->forms_ns * 1e-9},
-        {"form_seconds_step_max", "gauge", "The most of one step, since its engine was started.",
-         (double)now->forms_most_ns * 1e-9},
-        {"prompt_tokens_total", "counter", "Tokens of prompts.", (double)m->prompt_tokens},
-        {"generation_tokens_total", "counter", "Generated tokens.", (double)m->generation_tokens},
-        {"engine_restarts_total", "counter", "Starts of an engine after one had died.",
-         (double)now->n_restarts},
-        {"engines_ready", "gauge", "Engines that accept requests.", (double)now->n_ready},
-        {"requests_resubmitted_total", "counter",
-         "Generations that went on in another engine process.", (double)m->resubmitted},
+    snprintf(cache, sizeof cache,
+             "block_size=\"%llu\",num_gpu_blocks=\"%llu\",enable_prefix_caching=\"%s\"",
+             (unsigned long long)now->page_tokens, (unsigned long long)now->n_pages,
+             now->has_prefix_cache ? "True" : "False");
+    const metric_row rows[] = {
+        GAUGE("num_requests_running", "", "Generations that run.", now->n_running),
+        GAUGE("num_requests_waiting", "", "Generations that wait for a sequence or memory.",
+              now->n_waiting),
+        GAUGE("kv_cache_usage_perc", "", "Share of the KV cache in use, 0 to 1.", now->kv_usage),
+        GAUGE(NULL, "gpu_cache_usage_perc", "kv_cache_usage_perc by its earlier name.",
+              now->kv_usage),
+        INFO("cache_config_info", "", "Tokens of a page and pages of the KV cache.", 1, cache),
+        INFO(NULL, "lora_requests_info", "Adapters of running requests: there are none.",
+             now->unix_s, NO_ADAPTERS),
+        COUNTER("prefix_cache_queries_total", "", "Prompt tokens looked for in the prefix cache.",
+                now->cache_queries),
+        COUNTER("prefix_cache_hits_total", "", "Prompt tokens found there.", now->cache_hits),
+        COUNTER("num_preemptions_total", "", "Sequences that gave their memory to others.",
+                now->n_preempted),
+        COUNTER("spec_decode_num_draft_tokens_total", "", "Draft tokens that were verified.",
+                now->n_drafted),
+        COUNTER("spec_decode_num_accepted_tokens_total", "", "Draft tokens that held.",
+                now->n_accepted),
+        COUNTER("forced_tokens_total", NULL,
+                "Tokens that a constraint left no choice about, without a step each.",
+                now->n_forced),
+        COUNTER("form_seconds_total", NULL, "Processor time of steps for the forms of answers.",
+                (double)now->forms_ns * 1e-9),
+        GAUGE("form_seconds_step_max", NULL, "The most of one step, since its engine was started.",
+              (double)now->forms_most_ns * 1e-9),
+        COUNTER("prompt_tokens_total", "", "Tokens of prompts.", m->prompt_tokens),
+        COUNTER("generation_tokens_total", "", "Generated tokens.", m->generation_tokens),
+        COUNTER("engine_restarts_total", NULL, "Starts of an engine after one had died.",
+                now->n_restarts),
+        GAUGE("engines_ready", NULL, "Engines that accept requests.", now->n_ready),
+        COUNTER("requests_resubmitted_total", NULL,
+                "Generations that went on in another engine process.", m->resubmitted),
+        HISTOGRAM("time_to_first_token_seconds", "", "From the request to its first token.",
+                  &m->first_token),
+        HISTOGRAM("inter_token_latency_seconds", "", "Between two tokens.", &m->inter_token),
+        HISTOGRAM(NULL, "time_per_output_token_seconds",
+                  "inter_token_latency_seconds by its earlier name.", &m->inter_token),
+        HISTOGRAM("e2e_request_latency_seconds", "", "From the request to its last token.",
+                  &m->e2e),
+        HISTOGRAM("request_queue_time_seconds", "", "Before the prompt is begun.", &m->queue),
+        HISTOGRAM("request_prefill_time_seconds", "", "Of the prompt.", &m->prefill),
+        HISTOGRAM("request_decode_time_seconds", "", "From the first token to the last.",
+                  &m->decode),
     };
     for (size_t i = 0; i < MN_COUNT(rows); i++)
-        put_one(out, rows[i].name, rows[i].kind, rows[i].help, label, rows[i].value);
-    put_finished(out, m, label);
-    metrics_histogram(out, "time_to_first_token_seconds", "From the request to its first token.",
-                      label, &m->first_token);
-    metrics_histogram(out, "inter_token_latency_seconds", "Between two tokens.", label,
-                      &m->inter_token);
-    metrics_histogram(out, "e2e_request_latency_seconds", "From the request to its last token.",
-                      label, &m->e2e);
-    metrics_histogram(out, "request_queue_time_seconds", "Before the prompt is begun.", label,
-                      &m->queue);
-    metrics_histogram(out, "request_prefill_time_seconds", "Of the prompt.", label, &m->prefill);
-    metrics_histogram(out, "request_decode_time_seconds", "From the first token to the last.",
-                      label, &m->decode);
+        put_row(out, &rows[i], names, label);
+    put_finished(out, m, names, label);
     metrics_http(out, m, now);
 }

@@ -1,5 +1,5 @@
-/* metrics.h -- counts and times of the server, printed in Prometheus' text format with vLLM's names
- * behind "minerva_". One thread. */
+/* metrics.h -- counts and times of the server in the text format of Prometheus: with the names of
+ * vLLM behind "minerva_", behind "vllm:" for schedulers that know vLLM, or both. One thread. */
 #ifndef MINERVA_SERVE_METRICS_H
 #define MINERVA_SERVE_METRICS_H
 #include "text_buffer.h"
@@ -34,15 +34,26 @@ typedef struct {
 typedef struct {
     uint64_t n_running, n_waiting, n_preempted, cache_queries, cache_hits, n_restarts, n_ready;
     uint64_t n_drafted, n_accepted, n_forced, forms_ns, forms_most_ns;
-    double kv_usage; /* 0 to 1 */
+    uint64_t page_tokens, n_pages; /* of the KV cache; 0: no engine has been ready */
+    double kv_usage;               /* 0 to 1 */
+    double unix_s;                 /* time of the call */
+    int has_prefix_cache;
     unsigned n_connections;
 } metrics_now;
 
+/* Choices of --metrics. */
+typedef enum { METRICS_MINERVA, METRICS_VLLM, METRICS_BOTH } metrics_names;
+#define METRICS_CHOICES "minerva|vllm|both"
+
 void histogram_add(histogram *h, double seconds);
-/* Parts of it: the lines that begin a metric, a histogram, and what begins with http_. */
-void metrics_head(mn_text *out, const char *name, const char *kind, const char *help);
-void metrics_histogram(mn_text *out, const char *name, const char *help, const char *label,
-                       const histogram *h);
+/* Parts of the text: the lines that begin a metric, a histogram, and what begins with http_. The
+ * name is prefix and name. */
+void metrics_head(mn_text *out, const char *prefix, const char *name, const char *kind,
+                  const char *help);
+void metrics_histogram(mn_text *out, const char *prefix, const char *name, const char *help,
+                       const char *label, const histogram *h);
 void metrics_http(mn_text *out, const metrics *m, const metrics_now *now);
-void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, const char *model);
+/* All metrics of the model. */
+void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics_names names,
+                 const char *model);
 #endif

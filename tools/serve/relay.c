@@ -484,7 +484,8 @@ static int relay_check_flags(const serve_flags *f, const app_flags *app) {
                 {f->embeddings, "--embeddings"},
                 {f->no_cache, "--no-prefix-cache"},
                 {f->aliases.n != 0, "--alias"},
-                {f->chat_template != NULL, "--chat-template"}};
+                {f->chat_template != NULL, "--chat-template"},
+                {f->metrics_names != METRICS_MINERVA, "--metrics"}};
     for (size_t i = 0; i < MN_COUNT(rows); i++)
         if (rows[i].given)
             return complain(EXIT_USAGE,

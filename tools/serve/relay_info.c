@@ -163,7 +163,7 @@ static uint64_t n_failures(const replica *r) {
 /* A metric with one line per server. */
 static void put_replicas(mn_text *out, const relay *l, const char *name, const char *kind,
                          const char *help, replica_value value) {
-    metrics_head(out, name, kind, help);
+    metrics_head(out, "minerva_", name, kind, help);
     for (unsigned i = 0; i < l->all.n; i++) {
         mn_text_printf(out, "minerva_%s{replica=", name);
         json_stringz(out, l->all.v[i].url);
@@ -205,11 +205,11 @@ void relay_metrics(relay *l, http_request *r) {
     put_replicas(&out, l, "replica_failures_total", "counter",
                  "Connections to the replica that failed or broke.", n_failures);
     for (size_t i = 0; i < MN_COUNT(rows); i++) {
-        metrics_head(&out, rows[i].name, rows[i].kind, rows[i].help);
+        metrics_head(&out, "minerva_", rows[i].name, rows[i].kind, rows[i].help);
         mn_text_printf(&out, "minerva_%s %llu\n", rows[i].name, (unsigned long long)rows[i].value);
     }
-    metrics_histogram(&out, "time_to_first_token_seconds", "From the request to its first token.",
-                      "role=\"front\"", &c->first_token);
+    metrics_histogram(&out, "minerva_", "time_to_first_token_seconds",
+                      "From the request to its first token.", "role=\"front\"", &c->first_token);
     metrics_http(&out, &l->s->metrics, &now);
     http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

@@ -38,6 +38,9 @@ static const arg_row address_rows[] = {
      "clients need one of the keys in this file, one per line, as\nAuthorization: Bearer KEY"},
     {"--metrics-open", NULL, ARG_FLAG, F(metrics_open), 0, 0, NULL,
      "/metrics needs no key, as /health does not"},
+    {"--metrics", "NAMES", ARG_CHOICE, F(metrics_names), 0, 0, METRICS_CHOICES,
+     "names in /metrics: minerva (minerva_..., default), vllm (vllm:..., as gateways\nand "
+     "schedulers for vLLM read them) or both"},
     {"--log-format", "FORMAT", ARG_CHOICE, F(log_format), 0, 0, "text|json",
      "text (default) or json: of the line about each request that -v has"},
     {"--insecure", NULL, ARG_FLAG, F(insecure), 0, 0, NULL,

@@ -306,6 +306,7 @@ static void pass_beat(pass *p, wire_beat *m) {
     u64(p, &m->n_forced);
     u64(p, &m->forms_ns);
     u64(p, &m->forms_most_ns);
+    u64(p, &m->page_tokens);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -127,7 +127,7 @@ typedef struct {
     uint64_t pages_total, pages_used, cache_queries, cache_hits, n_preempted, n_steps;
     uint64_t usual_step_ns, beat_ms;
     uint64_t n_drafted, n_accepted, n_forced;
-    uint64_t forms_ns, forms_most_ns;
+    uint64_t forms_ns, forms_most_ns, page_tokens;
 } wire_beat;
 
 /* ---- writing: a whole message is appended to out; out->failed: out of memory ----------------- */

@@ -159,6 +159,7 @@ void work_beat(const work *w, wire_beat *out) {
                        .n_waiting = load.n_waiting,
                        .pages_total = load.pages_total,
                        .pages_used = load.pages_used,
+                       .page_tokens = load.page_tokens,
                        .cache_queries = load.cache_queries,
                        .cache_hits = load.cache_hits,
                        .n_preempted = load.n_preempted,
