@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """./bootstrap night and .ci/run: every part is in one shard, no shard is longer than an hour, what never ran is told, and the figures of the
-gate and the night are added. No part runs. night_test.py"""
+gate and the night are added; ccache serves every build folder. No part runs. night_test.py"""
 import os
 import re
 import subprocess
@@ -83,6 +83,18 @@ def mutants():
             check(p.returncode == code and "mutants.py WORK" in p.stdout and not os.listdir(folder), "mutants.py %s" % " ".join(words))
 
 
+def compiler_cache():
+    """The tests have a home of their own; what the compiler has made stays where the user has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/ccache", "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\ncase $1 in -p) echo '(default) max_files = 0'; echo '(/own/ccache.conf) max_size = 9 GB' ;; -k) echo \"${CCACHE_DIR-/own/cache}\" ;; esac\n")
+        os.chmod(folder + "/ccache", 0o755)
+        env = {"PATH": folder + ":" + os.environ["PATH"]}
+        show = 'unset CCACHE_DIR CCACHE_CONFIGPATH; %stest_environment; echo "$CCACHE_DIR ${CCACHE_CONFIGPATH-}"'
+        check(bash(show % "", **env)[1] == "/own/cache /own/ccache.conf\n", "ccache keeps its folder and its settings")
+        check(bash(show % "export CCACHE_DIR=/named; ", **env)[1] == "/named /own/ccache.conf\n", "a folder that CCACHE_DIR names stays")
+
+
 def ci():
     """.ci/run with a bootstrap that only prints."""
     for gate, night, want, want_code in (("12 passed, 0 failed, 1 skipped", "3 passed, 0 failed", "15 passed, 0 failed, 1 skipped", 0),
@@ -104,5 +116,6 @@ every = shards()
 since(every)
 damaged(every)
 mutants()
+compiler_cache()
 ci()
 sys.exit(bool(FAILED))
