@@ -18,7 +18,7 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 LIMIT = 60.0  # a hang, not a time that is measured
-KEYS = {"Enter": ("\r", 13), "Escape": (None, 27), "ArrowUp": (None, 38), "Tab": (None, 9)}
+KEYS = {"Enter": ("\r", 13), "Escape": (None, 27), "ArrowUp": (None, 38), "ArrowDown": (None, 40), "Tab": (None, 9)}
 
 
 def find():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The web page in headless Chromium: page_test.py MINERVA PAGE [FOLDER FOR SCREENSHOTS].
+"""The web page in headless Chromium: page_test.py MINERVA PAGE [FOLDER FOR SCREENSHOTS [TEST...]].
 
 The page's own behaviour (streams, Markdown, editing, storage, errors) against a server that says what the tests want, and a story
 by `minerva serve` with the demo model. Skipped without chromium. Each test is a function test_what(browser); a failed check raises."""
@@ -16,6 +16,7 @@ import served
 
 MINERVA, PAGE = sys.argv[1], sys.argv[2]
 SHOTS = sys.argv[3] if len(sys.argv) > 3 else None
+ONLY = sys.argv[4:]
 with open(PAGE, "rb") as f:
     HTML = f.read()
 
@@ -68,7 +69,8 @@ class Handler(mock_server.Handler):
             self.error(404, "none")
 
     def complete(self, mock, number, body):
-        last = body["messages"][-1]["content"] if mock.chat else body["prompt"]
+        final = body["messages"][-1] if mock.chat else {"role": "user", "content": body["prompt"]}
+        last = final["content"]
         if body.get("model") != mock.model:
             return self.answer(404, {"error": {"message": 'model: found "%s", expected "%s"' % (body.get("model"), mock.model), "code": "model_not_found"}})
         if "fail" in last:
@@ -95,7 +97,16 @@ class Handler(mock_server.Handler):
         if "think" in last:
             for word in ("I ", "should ", "be ", "brief."):
                 delta(reasoning_content=word)
-        text = MARKDOWN if "markdown" in last else STORY if "story" in last else "echo: " + last
+        if body.get("tools") and final["role"] == "user":
+            for piece in ({"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}},
+                          {"index": 0, "function": {"arguments": '{"city": '}}, {"index": 0, "function": {"arguments": '"<b>Rome</b>"}'}}):
+                delta(tool_calls=[piece])
+            last = ""
+        text = MARKDOWN if "markdown" in last else STORY if "story" in last else "echo: " + last if last else ""
+        if body.get("continue_final_message"):
+            text = " … and more"
+        elif "number" in last:  # another answer each time
+            text = "answer %d" % number
         for piece in re.findall(r"\s*\S+|\s+$", text):
             delta(content=piece)
         if "cut" in last:
@@ -103,7 +114,7 @@ class Handler(mock_server.Handler):
         while "hold" in last:
             delta(content=" .")
             time.sleep(0.01)
-        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length" if "short" in last else "stop"}], "model": mock.model})
+        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length" if "short" in last and not body.get("continue_final_message") else "stop"}], "model": mock.model})
         self.event({"choices": [], "usage": {"prompt_tokens": n_prompt, "completion_tokens": 7, "total_tokens": n_prompt + 7}})
         self.event("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
@@ -186,8 +197,43 @@ def test_hostile(b, s):
     """Markers without ends take linear time: each of these is drawn at once."""
     begin(b, s.url + "/")
     for text in ("**" * 20000, "[" * 20000, "`a" * 20000, "*a _b " * 8000, "> " * 5000, "- " * 5000, "|" * 20000 + "\\n|-|", "#" * 9000, "(" * 9000 + "[a](b",
-                 "`" * 5000, "***a**b*" * 4000, "~~~\\n" * 5000, "1. " * 3000, "http://" * 5000):
+                 "`" * 5000, "***a**b*" * 4000, "~~~\\n" * 5000, "1. " * 3000, "http://" * 5000, "$a " * 20000, "$a$1" * 10000, "\\\\( " * 20000, "\\\\[\\n" * 10000,
+                 "$$\\n" * 10000, "$" + "{" * 900 + "$", "$" + "\\\\sqrt" * 190 + "$", "\\\\[" + "x_{" * 1300 + "\\\\]", "\\\\begin{align}\\n" * 5000, "$$" * 20000):
         b.run("showMarkdown(document.createElement('div'), '%s')" % text)
+
+
+def formula(b, text):
+    """The elements that a formula becomes, as nested lists with their texts; None: it stays text."""
+    return b.run("""(() => { const parent = document.createElement('div'); showMarkdown(parent, %s); const m = parent.querySelector('math');
+        const tree = n => n.children.length ? n.localName + '(' + [...n.children].map(tree).join(' ') + ')' : n.localName + ':' + n.textContent;
+        return m ? tree(m) : null; })()""" % json.dumps(text))
+
+
+def written(b, text):
+    return b.run("(() => { const parent = document.createElement('div'); showMarkdown(parent, %s); return parent.textContent; })()" % json.dumps(text))
+
+
+def test_formulas(b, s):
+    """LaTeX becomes MathML; what is not known stays as it is written, backslashes included; prices and code are no formulas."""
+    begin(b, s.url + "/")
+    for text, want in ((r"so \(x^2\) is", "math(msup(mi:x mn:2))"), (r"$\frac{1}{2}$", "math(mfrac(mn:1 mn:2))"), (r"$a_i^{n+1}$", "math(msubsup(mi:a mi:i mrow(mi:n mo:+ mn:1)))"),
+                       ("\\[\n\\sum_{i=1}^n i\n\\]", "math(mrow(munderover(mo:∑ mrow(mi:i mo:= mn:1) mi:n) mi:i))"), (r"$$\sqrt[3]{x}$$", "math(mroot(mi:x mn:3))"),
+                       (r"$\alpha\le\mathbb{R}$", "math(mrow(mi:α mo:≤ mi:ℝ))"), (r"\(f'(x)\)", "math(mrow(msup(mi:f mo:′) mo:( mi:x mo:)))"), (r"$\text{if } x$", "math(mrow(mtext:if\u00a0 mi:x))"),
+                       (r"$\left( \frac a b \right]$", "math(mrow(mo:( mfrac(mi:a mi:b) mo:]))"), (r"$\lim_{x \to 0} \sin x$", "math(mrow(munder(mi:lim mrow(mi:x mo:→ mn:0)) mi:sin mi:x))"),
+                       (r"$3.14 \times 10^{-2}$", "math(mrow(mn:3.14 mo:× msup(mn:10 mrow(mo:− mn:2))))"), (r"$\hat{x}$", "math(mover(mi:x mo:^))"),
+                       ("\\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}", "math(mrow(mo:( mtable(mtr(mtd(mi:a) mtd(mi:b)) mtr(mtd(mi:c) mtd(mi:d))) mo:)))"),
+                       ("$$\n\\begin{aligned}\na &= b \\\\\n&= c\n\\end{aligned}\n$$", "math(mrow(mtable(mtr(mtd(mi:a) mtd(mrow(mo:= mi:b))) mtr(mtd(mrow:) mtd(mrow(mo:= mi:c))))))")):
+        equal(formula(b, text), want)
+    for text in (r"\(\unknown{x}_a*b*c_d\)", "\\[ \\href{javascript:alert(1)}{x} \\\\ *a* \\]", r"$\frac{1}$", r"$x^{$", r"\(a", r"$$ \left( x $$", r"$\def\a{\a\a}\a$", r"\(<img src=x onerror=alert(1)>\unknown\)"):
+        equal((formula(b, text), written(b, text)), (None, text))
+    for text in ("it costs $5 and $10", "$5-$10", "US$5 or US$7", "$HOME:$PATH", "a $ b $ c"):
+        equal((formula(b, text), written(b, text)), (None, text))
+    equal((formula(b, "`$x$` and\n```\n\\(x\\)\n```"), formula(b, "- item $x$\n"), formula(b, "# Title $x$")), (None, "math(mi:x)", "math(mi:x)"))
+    equal(b.run("(() => { const p = document.createElement('div'); showMarkdown(p, '$<img src=x onerror=alert(1)>$ $\\\\text{<script>x</script>}$'); return p.querySelectorAll('img, script').length; })()"), 0)
+    b.run("navigator.clipboard.writeText = text => { window.copied = text; }")
+    ask(b, r"\(x^2\)", 1)
+    b.run(LAST + ".querySelector('[aria-label=Copy]').click()")
+    equal(b.run("window.copied"), r"echo: \(x^2\)")
 
 
 def test_plain(b, s):
@@ -247,6 +293,309 @@ def test_edit_and_retry(b, s):
     equal(messages(s)[-1], ["uno"])
     equal(answer(b), "echo: uno")
     equal(b.run("document.querySelector('#list .open').textContent"), "uno")
+
+
+def shown(b):
+    """The texts of the conversation, and the versions of each message that has some."""
+    return b.run("[...document.querySelectorAll('.message')].map(m => [m.querySelector('.text').innerText, (m.querySelector('.versions > span') || {}).textContent || ''].join('|'))")
+
+
+def turn(b, message, label):
+    b.run("document.querySelectorAll('.message')[%d].querySelector('[aria-label=\"Version %s\"]').click()" % (message, label))
+
+
+def edit_to(b, message, text):
+    b.run("document.querySelectorAll('.message')[%d].querySelector('[aria-label=Edit]').click(); document.activeElement.select()" % message)
+    b.type(text)
+    b.key("Enter")
+
+
+def test_versions(b, s):
+    """Edited messages and other answers keep what was there, with all that followed, also over a reload; the request has what is shown."""
+    begin(b, s.url + "/")
+    ask(b, "one number", 1)
+    first = answer(b)
+    ask(b, "two", 2)
+    b.run("document.querySelectorAll('[aria-label=\"Another answer\"]')[0].click()")
+    ended(b, 1)
+    second = answer(b)
+    equal(shown(b), ["one number|", second + "|2 / 2"])
+    turn(b, 1, "before")
+    equal(shown(b), ["one number|", first + "|1 / 2", "two|", "echo: two|"])
+    edit_to(b, 2, "three")
+    ended(b, 2)
+    edit_to(b, 0, "four")
+    ended(b, 1)
+    equal((shown(b), messages(s)[-1]), (["four|2 / 2", "echo: four|"], ["four"]))
+    b.run("location.reload()")
+    b.until("document.readyState === 'complete' && document.querySelectorAll('.message').length === 2 && document.getElementById('status').className === 'ready'")
+    turn(b, 0, "before")
+    equal(shown(b), ["one number|1 / 2", first + "|1 / 2", "three|2 / 2", "echo: three|"])
+    turn(b, 2, "before")
+    equal(shown(b)[2:], ["two|1 / 2", "echo: two|"])
+    turn(b, 1, "after")
+    equal(shown(b), ["one number|1 / 2", second + "|2 / 2"])
+    ask(b, "five", 2)
+    equal(messages(s)[-1], ["one number", second, "five"])
+    # an answer that failed before it began is no version
+    ask(b, "fail", 3)
+    b.run(LAST + ".querySelector('.failure button').click()")
+    ended(b, 3)
+    equal(b.run(LAST + ".querySelectorAll('.versions').length"), 0)
+    b.problems = [p for p in b.problems if "400" not in p]
+
+
+def test_continue(b, s):
+    """The last answer goes on where it ended, as one message."""
+    begin(b, s.url + "/")
+    ask(b, "short", 1)
+    b.run(LAST + ".querySelector('[aria-label=\"Continue the answer\"]').click()")
+    ended(b, 1)
+    equal(answer(b), "echo: short … and more")
+    equal([(m["role"], m["content"]) for m in s.requests[-1]["messages"]], [("user", "short"), ("assistant", "echo: short")])
+    equal((s.requests[-1]["continue_final_message"], s.requests[-1]["add_generation_prompt"]), (True, False))
+    equal(b.run(LAST + ".querySelectorAll('.note').length"), 0)
+    s.chat = False
+    begin(b, s.url + "/")
+    ask(b, "It was ", 1)
+    b.run(LAST + ".querySelector('[aria-label=\"Continue the answer\"]').click()")
+    ended(b, 1)
+    equal((s.requests[-1]["prompt"], answer(b)), ("It wasecho: It was", "echo: It wasecho: It wasecho: It was"))
+
+
+def give_files(b, *files):
+    """As if they were dropped on the page: (name, type, bytes)."""
+    b.run("""(() => { const t = new DataTransfer();
+        for (const [name, type, bytes] of %s) t.items.add(new File([new Uint8Array(bytes)], name, {type}));
+        document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: t, bubbles: true, cancelable: true})); })()""" % json.dumps([(n, t, list(d)) for n, t, d in files]))
+
+
+def test_files(b, s):
+    """Text files go with a message, whatever is in them; others are refused in a sentence."""
+    begin(b, s.url + "/")
+    hostile = "<img src=x onerror=alert(1)>\n```\nfence\n````\n</script>"
+    give_files(b, ("a<b>.txt", "text/plain", hostile.encode()), ("notes.md", "", "é\r\n".encode()))
+    b.until("document.querySelectorAll('#attached li').length === 2")
+    equal(b.run("[...document.querySelectorAll('#attached span')].map(x => x.textContent)"), ["a<b>.txt", "notes.md"])
+    ask(b, "what is this?", 1)
+    fence = "`" * 5
+    equal(messages(s)[-1], ["a<b>.txt:\n%s\n%s\n%s\n\nnotes.md:\n```\né\n```\n\nwhat is this?" % (fence, hostile, fence)])
+    equal(b.run("document.querySelectorAll('#attached li').length"), 0)
+    equal(b.run("[document.querySelectorAll('#log img, #log script').length, document.querySelector('.file pre').textContent]"), [0, hostile])
+    for name, kind, data, word in (("p.png", "image/png", b"\x89PNG", "p.png is an image"), ("x.bin", "", b"a\0b", "x.bin is not a text file"), ("y.txt", "text/plain", b"\xff\xfe\xfd", "y.txt is not a text file"),
+                                   ("s.mp3", "audio/mpeg", b"ID3", "is sound")):
+        b.run("document.getElementById('toast').hidden = true")
+        give_files(b, (name, kind, data))
+        b.until("!document.getElementById('toast').hidden && document.getElementById('toast').textContent.includes(%s)" % json.dumps(word), word)
+    b.run("attach([new File([new Uint8Array((1 << 20) + 1)], 'big.txt')])")
+    b.until("document.getElementById('toast').textContent.includes('big.txt has 1.0 MB')")
+    equal(b.run("document.querySelectorAll('#attached li').length"), 0)
+    # a file alone is a message; an edit and a reload keep it
+    give_files(b, ("only.txt", "text/plain", b"alone"))
+    b.until("!document.getElementById('send').disabled")
+    b.run("document.getElementById('new').click()")
+    b.run("document.getElementById('form').requestSubmit()")
+    ended(b, 1)
+    equal((messages(s)[-1], b.run("document.getElementById('title').textContent")), (["only.txt:\n```\nalone\n```\n\n"], "only.txt"))
+    b.run("location.reload()")
+    b.until("document.readyState === 'complete' && document.querySelectorAll('.message').length === 2 && document.getElementById('status').className === 'ready'")
+    edit_to(b, 0, "and now")
+    ended(b, 1)
+    equal(messages(s)[-1], ["only.txt:\n```\nalone\n```\n\nand now"])
+
+
+def search(b, words):
+    b.run("(() => { const i = document.getElementById('search'); i.value = %s; i.dispatchEvent(new Event('input')); })()" % json.dumps(words))
+    return b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent)")
+
+
+def test_search(b, s):
+    """Words of titles and of messages, also of versions that are not shown; the hit is opened."""
+    begin(b, s.url + "/")
+    ask(b, "a story, please", 1)
+    b.key("n", modifiers=1)
+    ask(b, "Das Café am Meer", 1)
+    edit_to(b, 0, "something else")
+    ended(b, 1)
+    equal(search(b, "tin  CUP")[0].startswith("a story, please"), True)
+    equal(b.run("[...document.querySelectorAll('#list mark')].map(x => x.textContent)"), ["tin", "cup"])
+    equal(len(search(b, "o")), 2)
+    equal((search(b, "nowhere"), b.run("document.getElementById('nothing').hidden")), ([], False))
+    equal(len(search(b, "[.*+?^${}()|\\")), 0)
+    equal(search(b, "cafe meer")[0].startswith("something else"), True)
+    b.run("document.getElementById('search').focus()")
+    b.key("Enter")
+    equal(shown(b)[0], "Das Café am Meer|1 / 2")
+    b.run("document.getElementById('search').focus()")
+    b.key("Escape")
+    equal((b.run("[document.querySelectorAll('#list .open').length, document.getElementById('search').value, document.activeElement.id]")), [2, "", "input"])
+
+
+CATCH = """URL.createObjectURL = blob => { window.blob = blob; return 'data:,'; };
+HTMLAnchorElement.prototype.click = function () { window.saved = this.download; };"""
+
+
+def exported(b):
+    b.run(CATCH)
+    b.run("exportAll()")
+    return b.run("window.blob.text()")
+
+
+def bring(b, text, name="x.json"):
+    b.run("importFile(new File([%s], %s))" % (json.dumps(text), json.dumps(name)))
+    return b.run("document.getElementById('toast').textContent")
+
+
+def test_export_import(b, s):
+    """What is exported is imported as it was, once; a chat's /save, too."""
+    begin(b, s.url + "/")
+    ask(b, "one number", 1)
+    b.run(LAST + ".querySelector('[aria-label=\"Another answer\"]').click()")
+    ended(b, 1)
+    b.key("n", modifiers=1)
+    give_files(b, ("f.txt", "text/plain", b"text"))
+    b.until("document.querySelectorAll('#attached li').length === 1")
+    ask(b, "two", 1)
+    text = exported(b)
+    equal(b.run("window.saved").endswith(".json"), True)
+    equal(bring(b, text), "0 conversations imported, 2 here already.")
+    b.run("localStorage.clear()")
+    b.open(s.url + "/")
+    equal(bring(b, text), "2 conversations imported.")
+    equal(json.loads(exported(b)), json.loads(text))
+    b.run("document.querySelectorAll('#list .open')[1].click()")
+    equal(b.run("document.querySelector('.versions > span').textContent"), "2 / 2")
+    saved = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "from a chat"}, {"role": "assistant", "content": "yes"}]
+    equal(bring(b, json.dumps(saved)), "1 conversation imported.")
+    b.run("document.querySelectorAll('#list .open')[0].click()")
+    ask(b, "more", 2)
+    equal(messages(s)[-1], ["Be kind.", "from a chat", "yes", "more"])
+
+
+EVIL = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>[x](javascript:alert(1))"
+
+
+def test_import_hostile(b, s):
+    """Files that are none, or mean harm: nothing runs, nothing that is here changes."""
+    begin(b, s.url + "/")
+    ask(b, "mine", 1)
+    mine = exported(b)
+    deep = '{"format": "minerva.conversations", "conversations": [{"messages": ' + '[{"role": "user", "content": "", "branches": [null, ' * 5000 + "[]" + "]}]" * 5000 + "}]}"
+    whole = {"format": "minerva.conversations", "version": 1, "conversations": [
+        None, 3, {}, {"messages": []}, {"messages": "x"}, {"messages": [{"role": "root", "content": "x"}]}, {"messages": [{"role": "user", "content": 3}]},
+        {"messages": [{"role": "user", "content": "x", "branches": [None, None]}]}, {"messages": [{"role": "user", "content": "x", "branches": [[]]}]},
+        {"messages": [{"role": "user", "content": "x", "branches": {"length": 9}}]}]}
+    for text in ("", "nonsense", "[", "null", "3", "{}", "[1]", "[[]]", '{"format": "minerva.conversations"}', '{"format": "minerva.conversations", "conversations": {}}', deep, json.dumps(whole)):
+        told = bring(b, text)
+        assert "was not imported" in told or told.startswith("0 conversations imported"), (text[:60], told)
+        equal(exported(b), mine)
+    evil = {"id": "../" + EVIL, "title": EVIL, "named": "yes", "time": "now", "dropped": 1e9, "used": -1, "__proto__": {"polluted": 1}, "constructor": 1, "extra": EVIL,
+            "system": EVIL, "tools": EVIL, "messages": [
+                {"role": "user", "content": EVIL, "files": [{"name": EVIL, "text": EVIL}, {"name": 1, "text": 2}, None], "onclick": EVIL, "branches": [[{"role": "user", "content": EVIL}], None]},
+                {"role": "assistant", "content": EVIL, "thinking": EVIL, "figures": EVIL, "note": EVIL, "failure": EVIL, "calls": [{"id": EVIL, "name": EVIL, "arguments": EVIL}, 7], "thought_s": "x"},
+                {"role": "tool", "content": EVIL, "call": EVIL}]}
+    text = json.dumps({"format": "minerva.conversations", "conversations": [evil]}).replace('"__proto__"', '"__proto__"')
+    equal(bring(b, text), "1 conversation imported.")
+    b.run("document.querySelectorAll('#list .open')[0].click()")
+    equal(b.run("[document.querySelectorAll('#log img, #log script, #list img, #log [onclick], #log a[href^=javascript]').length, {}.polluted === undefined, document.querySelectorAll('.message').length]"), [0, True, 3])
+    search(b, "onerror")
+    equal(b.run("document.querySelectorAll('#list img, #list script').length"), 0)
+    kept = json.loads(exported(b))["conversations"]
+    (found,) = [c for c in kept if c["title"].startswith("<img")]
+    assert re.fullmatch(r"\w+", found["id"]) and set(found) == {"id", "time", "title", "messages", "system", "tools"}, found
+    assert b.run("document.title").startswith("<img")  # as text, not run
+    ask(b, "go on", 2)
+    equal(b.run("document.title.startsWith('<img')"), True)
+
+
+def test_storage_full(b, s):
+    """A full storage is told, keeps what it has and what is new in this tab, and is written once there is room."""
+    begin(b, s.url + "/")
+    ask(b, "first", 1)
+    b.run("(() => { for (let n = 1 << 20; n; n >>= 1) for (;;) try { localStorage.setItem('filler' + n + Math.random(), 'x'.repeat(n)); } catch { break; } })()")
+    b.key("n", modifiers=1)
+    ask(b, "second " + "y" * 3000, 1)
+    equal(b.run("document.getElementById('unsaved').hidden"), False)
+    assert "1 conversation is in this tab alone" in b.run("document.getElementById('unsaved').textContent")
+    shot(b, "full")
+    assert "second" in exported(b) and "first" in exported(b)
+    b.run("Object.keys(localStorage).filter(k => k.startsWith('filler')).forEach(k => localStorage.removeItem(k))")
+    ask(b, "third", 2)
+    equal(b.run("document.getElementById('unsaved').hidden"), True)
+    b.open(s.url + "/")
+    equal(b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent.slice(0, 6))"), ["second", "first"])
+
+
+def test_two_tabs(b, s):
+    """What another tab stores is neither lost nor overwritten; the list of an earlier page is taken over."""
+    begin(b, s.url + "/")
+    ask(b, "here", 1)
+    other = {"id": "other1", "time": 1, "title": "there", "messages": [{"role": "user", "content": "there"}]}
+    b.run("localStorage.setItem('minerva.conversation.other1', %s)" % json.dumps(json.dumps(other)))
+    ask(b, "more", 2)
+    b.run("dispatchEvent(new StorageEvent('storage', {key: 'minerva.conversation.other1'}))")
+    equal(b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent)"), ["here", "there"])
+    b.run("localStorage.removeItem('minerva.conversation.other1'); dispatchEvent(new StorageEvent('storage', {key: 'minerva.conversation.other1'}))")
+    equal(b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent)"), ["here"])
+    b.run("localStorage.clear(); localStorage.setItem('minerva.conversations', %s)" % json.dumps(json.dumps([{**other, "id": "b"}, {"id": "a", "title": "old", "messages": other["messages"]}, {"id": 3}])))
+    for _ in range(2):
+        b.open(s.url + "/")
+        equal(b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent)"), ["old", "there"])
+        equal(b.run("localStorage.getItem('minerva.conversations')"), None)
+
+
+def set_field(b, name, value):
+    b.run("(() => { const i = document.querySelector('[name=%s]'); i.value = %s; i.dispatchEvent(new Event('input')); })()" % (name, json.dumps(value)))
+
+
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+def test_own(b, s):
+    """A conversation has a system message and tools of its own; what a call returns is written by the user."""
+    begin(b, s.url + "/")
+    b.run("document.getElementById('open-settings').click()")
+    set_field(b, "system", "For all.")
+    set_field(b, "own_system", "For this one.")
+    set_field(b, "own_tools", "[{")
+    assert "Not JSON" in b.run("document.querySelector('.wrong').textContent")
+    set_field(b, "own_tools", '[{"type": "x"}]')
+    assert "Expected a list" in b.run("document.querySelector('.wrong').textContent")
+    set_field(b, "own_tools", json.dumps([TOOL]))
+    equal(b.run("document.querySelector('.wrong').textContent"), "")
+    b.run("document.querySelector('#settings .primary').click()")
+    ask(b, "hello", 1)
+    equal((messages(s)[-1], s.requests[-1]["tools"]), (["For this one.", "hello"], [TOOL]))
+    equal(b.run("[document.querySelector('.call .bar').textContent, document.querySelector('.call code').textContent, document.querySelectorAll('#log b').length]"),
+          ["calls weather", '{"city": "<b>Rome</b>"}', 0])
+    equal(b.run("document.querySelector('.own').textContent"), "With a system message and 1 tool of its own")
+    shot(b, "call")
+    b.run("document.querySelector('.results textarea').value = 'sunny'; document.querySelector('.results button').click()")
+    ended(b, 2)
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "<b>Rome</b>"}'}}
+    equal(s.requests[-1]["messages"][2:], [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "sunny", "tool_call_id": "c1"}])
+    equal(answer(b), "echo: sunny")
+    b.key("n", modifiers=1)
+    ask(b, "plain", 1)
+    equal((messages(s)[-1], "tools" in s.requests[-1]), (["For all.", "plain"], False))
+
+
+def test_keys(b, s):
+    """The list of keys, and what they do."""
+    begin(b, s.url + "/")
+    ask(b, "first", 1)
+    b.key("n", modifiers=1)
+    ask(b, "second", 1)
+    b.run("document.activeElement.blur(); document.dispatchEvent(new KeyboardEvent('keydown', {key: '?', bubbles: true}))")
+    equal(b.run("[document.getElementById('keys').open, document.querySelectorAll('#key-list dt').length > 7]"), [True, True])
+    shot(b, "keys")
+    b.key("Escape")
+    b.key("ArrowDown", modifiers=1)
+    equal(answer(b), "echo: first")
+    b.key("ArrowUp", modifiers=1)
+    equal(answer(b), "echo: second")
+    b.key("k", modifiers=2)
+    equal(b.run("document.activeElement.id"), "search")
 
 
 def test_kept(b, s):
@@ -506,11 +855,13 @@ def main():
         sys.exit(77)
     with browser.Browser() as b:
         for name, test in list(globals().items()):
-            if name.startswith("test_"):
+            if name.startswith("test_") and (not ONLY or name in ONLY):
                 print(name, flush=True)
                 with mock_server.Server() as s:
                     test(b, s)
                     equal(b.problems, [])
+        if ONLY:
+            return
         if served.available(MINERVA):
             print("story", flush=True)
             story(b)
