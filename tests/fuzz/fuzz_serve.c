@@ -30,6 +30,9 @@ typedef struct {
 } asked;
 
 static serve server;
+static served model;
+static served *all_models[] = {&model};
+static char model_name[] = "storyteller";
 static engine_link engine;
 static asked requests[FUZZ_PARTS];
 static uint32_t n_requests;
@@ -60,6 +63,24 @@ int read_all_text(const char *path, char **data, size_t *n) {
     *data = NULL;
     *n = 0;
     return 1;
+}
+
+int model_open_text(served *m) {
+    (void)m;
+    return 1;
+}
+
+int model_start(served *m) {
+    (void)m;
+    return 1;
+}
+
+void model_free_engines(served *m) {
+    (void)m;
+}
+
+void model_close_text(served *m) {
+    (void)m;
 }
 
 int args_document(const arg_page *page, const char *form) {
@@ -189,20 +210,21 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
                                       .flags = MN_RUNTIME_NO_BACKENDS,
                                       .n_settings = MN_COUNT(settings),
                                       .settings = settings};
-    server.a.info.size = sizeof server.a.info;
-    if (mn_runtime_create(&params, &server.a.rt, &err) ||
-        mn_model_open(server.a.rt, FUZZ_MODEL, &server.a.model, &err)) {
+    model.a.info.size = sizeof model.a.info;
+    if (mn_runtime_create(&params, &model.a.rt, &err) ||
+        mn_model_open(model.a.rt, FUZZ_MODEL, &model.a.model, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
-    mn_model_get_info(server.a.model, &server.a.info);
-    server.a.model->calls = mn_call_family_in(mn_str_of("<tool_call>"));
+    mn_model_get_info(model.a.model, &model.a.info);
+    model.a.model->calls = mn_call_family_in(mn_str_of("<tool_call>"));
     return 0;
 }
 
 static void begin(void) {
-    const app kept = server.a;
+    const app kept = model.a;
     memset(&server, 0, sizeof server);
+    memset(&model, 0, sizeof model);
     memset(&engine, 0, sizeof engine);
     memset(requests, 0, sizeof requests);
     n_requests = 0;
@@ -212,15 +234,18 @@ static void begin(void) {
     engine.state = LINK_READY;
     engine.info_texts[0] = (char *)(uintptr_t) "cpu";
     engine.info = (wire_ready){.n_ctx = N_CTX, .n_seq = N_SEQ};
-    server.a = kept;
+    model.a = kept;
     server.flags = &flags;
-    server.name = "storyteller";
-    server.links = &engine;
-    server.n_links = 1;
-    server.n_ctx = N_CTX;
-    server.n_seq = N_SEQ;
+    server.models = (models){all_models, 1};
     server.next_id = 1;
-    server.sample.size = sizeof server.sample;
+    model.s = &server;
+    model.name = model_name;
+    model.own = flags;
+    model.links = &engine;
+    model.n_links = 1;
+    model.n_ctx = N_CTX;
+    model.n_seq = N_SEQ;
+    model.sample.size = sizeof model.sample;
 }
 
 static void ask_for(const mn_file *part) {
@@ -260,13 +285,13 @@ static bool pass_on(const wire_message *m) {
     uint64_t id = 0;
     broken_engine = true;
     if (m->type == WIRE_EVENT && wire_get_event(m, &event))
-        calls->event(&server, &engine, &event);
+        calls->event(&model, &engine, &event);
     else if (m->type == WIRE_ADMITTED && wire_get_id(m, &id))
-        calls->admitted(&server, &engine, id);
+        calls->admitted(&model, &engine, id);
     else if (m->type == WIRE_REFUSED && wire_get_refused(m, &refused))
-        calls->refused(&server, &engine, &refused);
+        calls->refused(&model, &engine, &refused);
     else if (m->type == WIRE_VECTOR && wire_get_vector(m, &vector))
-        calls->vector(&server, &engine, &vector);
+        calls->vector(&model, &engine, &vector);
     else if (m->type == WIRE_BEAT && wire_get_beat(m, &engine.beat))
         engine.beat_at = seconds();
     else
@@ -313,7 +338,7 @@ static void say_text(uint64_t id, const char *line) {
         text[n++] = end ? '\n' : *at;
         at += end;
     }
-    if (mn_model_tokenize(server.a.model, (mn_str){text, n}, 0, &ids, &n_ids, NULL))
+    if (mn_model_tokenize(model.a.model, (mn_str){text, n}, 0, &ids, &n_ids, NULL))
         return;
     for (uint32_t i = 0; i < n_ids; i++) {
         mn_text out = {0};
@@ -354,10 +379,10 @@ static void say(const char *line) {
     else if (!strcmp(verb, "down") && engine.state == LINK_READY) {
         engine.state = LINK_WAITING;
         broken_engine |= id == 1;
-        serve_engine_calls.down(&server, &engine, id == 1);
+        serve_engine_calls.down(&model, &engine, id == 1);
     } else if (!strcmp(verb, "up") && engine.state != LINK_READY) {
         engine.state = LINK_READY;
-        serve_engine_calls.ready(&server, &engine);
+        serve_engine_calls.ready(&model, &engine);
     }
     read_wire(out.ptr ? out.ptr : "", out.len);
     mn_text_free(&out);

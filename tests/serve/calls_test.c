@@ -27,11 +27,8 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
 void answer_defaults(answer *a) {
     (void)a;
 }
-int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e) {
-    return s && n && param && e;
-}
-int serve_check_model(const serve *s, const char *name, json_error *e) {
-    return s && name && e;
+int serve_may_fit(const served *m, size_t n, const char *param, json_error *e) {
+    return m && n && param && e;
 }
 int serve_check_number(const serve *s, uint64_t n, json_error *e) {
     return s && n && e;

@@ -52,7 +52,7 @@ void access_log_write(const serve *s, const http_request *r) {
     put_z(&out, as_json, "key", access_log_key_of(s, r, key, sizeof key));
     put_z(&out, as_json, "method", r->method);
     put_z(&out, as_json, "path", r->path);
-    put_z(&out, as_json, "model", *r->model || !r->n_prompt ? r->model : s->name);
+    put_z(&out, as_json, "model", r->model);
     access_log_put_number(&out, as_json, "status", r->status ? r->status : CLIENT_LEFT);
     if (r->n_prompt) {
         access_log_put_number(&out, as_json, "prompt_tokens", (double)r->n_prompt);

@@ -26,8 +26,8 @@ static void set_head(answer *a) {
     mn_text *b = &a->head;
     mn_text_printf(b, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
                    a->form->chunk_object, (long long)a->created);
-    json_stringz(b, a->s->name);
-    mn_text_printf(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
+    json_stringz(b, a->m->name);
+    mn_text_printf(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->m->fingerprint);
 }
 
 /* An answer for r. NULL: out of memory, r is answered. */
@@ -46,7 +46,6 @@ static answer *create(serve *s, http_request *r, const answer_form *form) {
         a->next->prev = a;
     s->answers = a;
     answer_set_id(a);
-    set_head(a);
     return a;
 }
 
@@ -84,21 +83,21 @@ int answer_reserve(answer *a, uint32_t n_prompts, json_error *e) {
 }
 
 void answer_defaults(answer *a) {
-    const serve *s = a->s;
-    const uint64_t seed = s->has_seed ? s->sample.seed : sampling_seed();
-    ask_default_stops(&a->ask, s->stops.v, s->stops.n);
-    ask_sample(&a->ask, &s->sample, seed, &a->sample);
+    const served *m = a->m;
+    const uint64_t seed = m->has_seed ? m->sample.seed : sampling_seed();
+    ask_default_stops(&a->ask, m->stops.v, m->stops.n);
+    ask_sample(&a->ask, &m->sample, seed, &a->sample);
 }
 
 /* The limit of tokens of a generation after n_prompt tokens of prompt, at most what the context has
  * room for: agents always ask for more. -1: the error is set. */
 static int64_t answer_limit_of(const answer *a, uint32_t n_prompt, uint32_t limit,
                                const char *param, json_error *e) {
-    const uint32_t n_ctx = a->s->n_ctx;
+    const uint32_t n_ctx = a->m->n_ctx;
     const int64_t asked = a->ask.max_tokens >= 0 || !limit ? a->ask.max_tokens : limit;
     const int64_t room = (int64_t)n_ctx - n_prompt;
     if (room < (asked ? 1 : 0)) {
-        serve_too_long(a->s, n_prompt, param, e);
+        serve_too_long(a->m, n_prompt, param, e);
         return -1;
     }
     return asked < 0 || asked > room ? room : asked;
@@ -116,7 +115,7 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
         g->index = index;
         g->max_new = (uint32_t)max_new;
         g->seed = a->sample.seed + k;
-        if (!generation_open(a->s, g, ids, n, stream_flags, &a->ask, e))
+        if (!generation_open(a->m, g, ids, n, stream_flags, &a->ask, e))
             return 0;
     }
     return 1;
@@ -137,6 +136,8 @@ static void start(reading *x) {
 static int read_request(reading *x) {
     answer *a = (answer *)(void *)x;
     a->body = x->body;
+    a->m = x->m;
+    set_head(a);
     return a->form->read(a, &x->e);
 }
 
@@ -382,8 +383,8 @@ static void send_whole(answer *a) {
     }
     mn_text_printf(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
                    a->form->object, (long long)a->created);
-    json_stringz(&b, a->s->name);
-    mn_text_printf(&b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
+    json_stringz(&b, a->m->name);
+    mn_text_printf(&b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->m->fingerprint);
     for (uint32_t i = 0; i < a->n; i++) {
         generation *g = &a->g[i];
         mn_text_printf(&b, "%s{\"index\":%u,", i ? "," : "", i);

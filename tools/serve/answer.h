@@ -32,6 +32,7 @@ typedef struct {
 struct answer {
     reading in;
     serve *s;
+    served *m; /* of `in`; set when the request is read */
     answer *prev, *next;
     http_request *http;
     const answer_form *form;
@@ -75,7 +76,7 @@ void chat_put_call_id(mn_text *out);
 
 /* Texts of tokens (text_routes.c) as JSON strings: of the token, of the token in logprobs, which
  * name_ids replaces; and the members of an entry of logprobs, whose brace is left open. */
-void put_token(const serve *s, mn_text *out, int32_t id);
+void put_token(const served *m, mn_text *out, int32_t id);
 void logprob_token(const answer *a, mn_text *out, int32_t id);
 void logprob_entry(const answer *a, mn_text *out, int32_t id, float logprob);
 

@@ -66,22 +66,22 @@ static size_t content_bytes(const cJSON *content) {
 }
 
 /* The messages as JSON for the template, freed by cJSON_free; NULL: the error is set. */
-static char *messages_json(const serve *s, const cJSON *body, json_error *e) {
+static char *messages_json(const served *m, const cJSON *body, json_error *e) {
     const cJSON *list = json_field(body, "messages");
-    const cJSON *m = NULL;
+    const cJSON *item = NULL;
     size_t i = 0;
     size_t n_bytes = 0;
     if (!cJSON_IsArray(list) || !list->child) {
         json_fail(e, "messages", "messages: expected a list of at least one message");
         return NULL;
     }
-    cJSON_ArrayForEach(m, list) {
-        if (!check_message(m, i, e))
+    cJSON_ArrayForEach(item, list) {
+        if (!check_message(item, i, e))
             return NULL;
-        n_bytes += content_bytes(json_field(m, "content"));
+        n_bytes += content_bytes(json_field(item, "content"));
         i++;
     }
-    serve_may_fit(s, n_bytes, "messages", e);
+    serve_may_fit(m, n_bytes, "messages", e);
     char *text = e->failed ? NULL : cJSON_PrintUnformatted(list);
     if (!text)
         json_no_memory(e);
@@ -99,17 +99,17 @@ static const char *param_of(const mn_error *err) {
     return err->part == MN_CHAT_PART_VARS ? "chat_template_kwargs" : "messages";
 }
 
-int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n,
+int chat_ids(served *m, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n,
              json_error *e) {
     mn_error err = MN_ERROR;
-    if (!s->a.info.has_chat_template)
+    if (!m->a.info.has_chat_template)
         return json_fail(e, "messages",
                          "the model has no chat template: use /v1/completions, or start the "
                          "server with --chat-template");
     uint32_t flags = 0;
     if (!chat_read_end(body, &flags, e))
         return 0;
-    char *messages = messages_json(s, body, e);
+    char *messages = messages_json(m, body, e);
     char *vars = messages ? chat_variables(body, e) : NULL;
     char *tools = has_tools && vars ? cJSON_PrintUnformatted(json_field(body, "tools")) : NULL;
     const mn_chat_params params = {.size = sizeof params,
@@ -119,7 +119,7 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
                                    .vars = chat_answer_str_of(vars)};
     int ok = messages && vars && (tools || !has_tools || json_no_memory(e));
     if (ok) {
-        const mn_status st = mn_model_chat_with(s->a.model, &params, ids, n, &err);
+        const mn_status st = mn_model_chat_with(m->a.model, &params, ids, n, &err);
         const char *param = (flags & MN_CHAT_CONTINUE) && st == MN_UNSUPPORTED
                                 ? "continue_final_message"
                                 : param_of(&err);
@@ -296,15 +296,15 @@ static uint32_t stream_flags(const ask_form *f) {
 }
 
 int chat_read(answer *a, json_error *e) {
-    serve *s = a->s;
+    served *m = a->m;
     int32_t *ids = NULL;
     uint32_t n = 0;
     int has_tools = 0;
-    if (!ask_read(a->body, 1, s->a.info.n_vocab, &a->ask, e) ||
-        !serve_check_model(s, a->ask.model, e) || !form_calls(a->body, &a->ask.form, &has_tools, e))
+    if (!ask_read(a->body, 1, m->a.info.n_vocab, &a->ask, e) ||
+        !form_calls(a->body, &a->ask.form, &has_tools, e))
         return 0;
     answer_defaults(a);
-    if (!chat_ids(s, a->body, has_tools, &ids, &n, e))
+    if (!chat_ids(m, a->body, has_tools, &ids, &n, e))
         return 0;
     const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? stream_flags(&a->ask.form) : 0);
     const int ok = answer_reserve(a, 1, e) && answer_prompt(a, 0, ids, n, flags, 0, "messages", e);

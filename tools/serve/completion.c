@@ -11,8 +11,8 @@ enum { DEFAULT_TOKENS = 16, MAX_PROMPTS = 2048 };
 /* ---- prompts --------------------------------------------------------------------------------- */
 
 /* The ids of a list of numbers. NULL: the error is set. */
-static int32_t *ids_of(const serve *s, const cJSON *list, uint32_t *n, json_error *e) {
-    const double n_vocab = (double)s->a.info.n_vocab;
+static int32_t *ids_of(const served *m, const cJSON *list, uint32_t *n, json_error *e) {
+    const double n_vocab = (double)m->a.info.n_vocab;
     const cJSON *item = NULL;
     int32_t *ids = malloc(((size_t)cJSON_GetArraySize(list) + 1) * sizeof *ids);
     *n = 0;
@@ -35,12 +35,12 @@ static int32_t *ids_of(const serve *s, const cJSON *list, uint32_t *n, json_erro
 }
 
 /* The text of a prompt, for echo; NULL: out of memory. */
-static char *completion_text_of_ids(const serve *s, const int32_t *ids, uint32_t n) {
+static char *completion_text_of_ids(const served *m, const int32_t *ids, uint32_t n) {
     mn_stream *stream = NULL;
     const mn_stream_event *events = NULL;
     uint32_t n_events = 0;
     mn_text text = {0};
-    if (mn_stream_create(s->a.model, MN_STREAM_PLAIN, &stream, NULL))
+    if (mn_stream_create(m->a.model, MN_STREAM_PLAIN, &stream, NULL))
         return NULL;
     for (uint32_t i = 0; i <= n; i++) {
         const mn_status st = i < n ? mn_stream_push(stream, ids[i], &events, &n_events, NULL)
@@ -55,7 +55,7 @@ static char *completion_text_of_ids(const serve *s, const int32_t *ids, uint32_t
 
 /* Prompt i: text or a list of ids. 0: the error is set. */
 static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e) {
-    const serve *s = a->s;
+    const served *m = a->m;
     mn_error err = MN_ERROR;
     int32_t *ids = NULL;
     uint32_t n = 0;
@@ -64,12 +64,12 @@ static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e)
         const mn_str text = {prompt->valuestring, strlen(prompt->valuestring)};
         const uint32_t flags =
             MN_TEXT_PARSE_SPECIAL | (a->ask.add_special ? MN_TEXT_ADD_SPECIAL : 0);
-        if (!serve_may_fit(s, text.len, "prompt", e))
+        if (!serve_may_fit(m, text.len, "prompt", e))
             return 0;
-        const mn_status st = mn_model_tokenize(s->a.model, text, flags, &ids, &n, &err);
+        const mn_status st = mn_model_tokenize(m->a.model, text, flags, &ids, &n, &err);
         ok = !st || serve_library_error(&err, st, "prompt", e);
     } else {
-        int32_t *given = ids_of(s, prompt, &n, e);
+        int32_t *given = ids_of(m, prompt, &n, e);
         ok = given != NULL;
         ids = given;
     }
@@ -80,7 +80,7 @@ static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e)
     ok = ok && answer_prompt(a, i, ids, n, flags, DEFAULT_TOKENS, "prompt", e);
     if (ok && a->echo) {
         a->echo[i] = cJSON_IsString(prompt) ? strdup(prompt->valuestring)
-                                            : completion_text_of_ids(s, ids, n);
+                                            : completion_text_of_ids(m, ids, n);
         ok = a->echo[i] || json_no_memory(e);
     }
     if (cJSON_IsString(prompt))
@@ -139,7 +139,7 @@ static void put_top(answer *a, generation *g, const char *comma, int32_t id, flo
 static void put_entry(answer *a, generation *g, int32_t id, float logprob, const int32_t *top_ids,
                       const float *top, uint32_t n_top, int has_top) {
     const char *comma = g->logprobs.len ? "," : "";
-    const mn_str text = mn_model_token_text(a->s->a.model, id);
+    const mn_str text = mn_model_token_text(a->m->a.model, id);
     int is_in_top = 0;
     mn_text_puts(&g->logprobs, comma);
     logprob_token(a, &g->logprobs, id);
@@ -164,8 +164,8 @@ static void completion_logprob(answer *a, generation *g, const wire_event *e) {
 }
 
 /* 1 if the text of a prompt shows its first token, which a begin-of-text token does not. */
-static int begins_with(const char *echo, const serve *s, int32_t id) {
-    const mn_str text = mn_model_token_text(s->a.model, id);
+static int begins_with(const char *echo, const served *m, int32_t id) {
+    const mn_str text = mn_model_token_text(m->a.model, id);
     return echo && strlen(echo) >= text.len && !memcmp(echo, text.ptr, text.len);
 }
 
@@ -175,7 +175,7 @@ static void completion_prompt(answer *a, generation *g, const wire_event *e) {
         const size_t at = (size_t)i * e->n_top;
         put_entry(a, g, g->ids[i], e->prompt_logprobs[i], e->prompt_top_ids + at,
                   e->prompt_top_logprobs + at, i ? e->n_top : 0, i > 0);
-        if (i == 0 && !begins_with(a->echo[g->index / (uint32_t)a->ask.n], a->s, g->ids[0]))
+        if (i == 0 && !begins_with(a->echo[g->index / (uint32_t)a->ask.n], a->m, g->ids[0]))
             g->text_at = 0;
     }
 }
@@ -247,9 +247,7 @@ static int check_others(const answer *a, json_error *e) {
 
 /* Reads the request and makes its prompts. 0: the error is set. */
 static int prepare(answer *a, json_error *e) {
-    const serve *s = a->s;
-    if (!ask_read(a->body, 0, s->a.info.n_vocab, &a->ask, e) ||
-        !serve_check_model(s, a->ask.model, e) || !check_others(a, e))
+    if (!ask_read(a->body, 0, a->m->a.info.n_vocab, &a->ask, e) || !check_others(a, e))
         return 0;
     answer_defaults(a);
     return add_prompts(a, e);

@@ -49,21 +49,19 @@ int dialect_read(answer *a, json_error *e) {
     if (chat_read(a, e))
         return 1;
     if (d->refused)
-        d->refused(a->s, e);
+        d->refused(a->m, e);
     return 0;
 }
 
-int dialect_count(serve *s, const dialect *d, const cJSON *body, uint32_t *n, json_error *e) {
+int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, json_error *e) {
     int32_t *ids = NULL;
     int has_tools = 0;
     ask_form form = {0};
-    const char *model = NULL;
     cJSON *chat = translate(d, body, e);
-    const int ok = chat && json_read_string(chat, "model", &model, e) &&
-                   serve_check_model(s, model, e) && form_calls(chat, &form, &has_tools, e) &&
-                   chat_ids(s, chat, has_tools, &ids, n, e);
+    const int ok =
+        chat && form_calls(chat, &form, &has_tools, e) && chat_ids(m, chat, has_tools, &ids, n, e);
     if (!ok && d->refused)
-        d->refused(s, e);
+        d->refused(m, e);
     mn_ids_free(ids);
     form_free(&form);
     cJSON_Delete(chat);

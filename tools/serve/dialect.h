@@ -24,7 +24,7 @@ typedef struct dialect {
     cJSON *(*request)(const cJSON *body, json_error *e);
     /* The chat has refused the request: puts its sentence into the dialect's words. NULL: they are
      * the same. */
-    void (*refused)(const serve *s, json_error *e);
+    void (*refused)(const served *m, json_error *e);
 
     /* ---- in the loop; all append to out ---- */
     void (*begin)(answer *a, mn_text *out);                /* what a stream begins with */
@@ -45,7 +45,7 @@ void dialect_name_request(const dialect *d, http_request *r);
 /* answer_form.read of a dialect: translates the request and reads it as a chat. */
 int dialect_read(answer *a, json_error *e);
 /* A route that counts the tokens of a prompt: with the translated request. 0: the error is set. */
-int dialect_count(serve *s, const dialect *d, const cJSON *body, uint32_t *n, json_error *e);
+int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, json_error *e);
 
 /* ---- building the chat's request; each 0: out of memory -------------------------------------- */
 /* Takes v over, also on failure. */

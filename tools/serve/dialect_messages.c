@@ -55,11 +55,11 @@ static void use_own_name(json_error *e) {
 }
 
 /* Agents know a prompt that is too long by these words alone. */
-static void messages_refused(const serve *s, json_error *e) {
+static void messages_refused(const served *m, json_error *e) {
     use_own_name(e);
     if (e->n_tokens && e->code && !strcmp(e->code, "context_length_exceeded"))
         snprintf(e->message, sizeof e->message, "prompt is too long: %llu tokens > %u maximum",
-                 (unsigned long long)e->n_tokens, s->n_ctx);
+                 (unsigned long long)e->n_tokens, m->n_ctx);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -210,7 +210,7 @@ static void messages_put_usage(const generation *g, mn_text *out) {
 static void messages_put_head(const answer *a, mn_text *out) {
     mn_text_printf(out,
                    "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", a->id);
-    json_stringz(out, a->ask.model ? a->ask.model : a->s->name);
+    json_stringz(out, a->ask.model ? a->ask.model : a->m->name);
     mn_text_puts(out, ",\"content\":[");
 }
 
@@ -274,7 +274,7 @@ void route_messages(serve *s, http_request *r) {
 
 static int messages_count_tokens(reading *x) {
     uint32_t n = 0;
-    if (!dialect_count(x->s, &dialect_messages, x->body, &n, &x->e))
+    if (!dialect_count(x->m, &dialect_messages, x->body, &n, &x->e))
         return 0;
     mn_text_printf(reading_out(x), "{\"input_tokens\":%u}\n", n);
     return 1;

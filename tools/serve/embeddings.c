@@ -49,9 +49,10 @@ static embedding *embeddings_find(const serve *s, const engine_link *l, uint64_t
 }
 
 /* To an engine that is ready, in turn; m->link stays NULL if none is. */
-static void embeddings_send(serve *s, embedding *m) {
-    for (unsigned i = 0; i < s->n_links; i++) {
-        engine_link *l = &s->links[(m->id + i) % s->n_links];
+static void embeddings_send(embedding *m) {
+    const served *model = m->in.m;
+    for (unsigned i = 0; i < model->n_links; i++) {
+        engine_link *l = &model->links[(m->id + i) % model->n_links];
         if (l->state != LINK_READY)
             continue;
         const wire_embed request = {.id = m->id,
@@ -73,7 +74,7 @@ static void embeddings_send(serve *s, embedding *m) {
 void embeddings_resume(serve *s) {
     for (embedding *m = s->embeddings; m; m = m->next)
         if (!m->link && !m->answered)
-            embeddings_send(s, m);
+            embeddings_send(m);
 }
 
 void embeddings_down(serve *s, const engine_link *l, int crashed) {
@@ -106,14 +107,14 @@ static int embeddings_reserve(embedding *m, uint32_t n) {
 }
 
 /* Appends the ids of a text, *n of them. 0: the error is set. */
-static int add_text_ids(const serve *s, embedding *m, const char *text, uint32_t *n,
-                        json_error *e) {
+static int add_text_ids(embedding *m, const char *text, uint32_t *n, json_error *e) {
     mn_error err = MN_ERROR;
     int32_t *ids = NULL;
     const mn_str str = {text, strlen(text)};
-    if (!serve_may_fit(s, str.len, "input", e))
+    if (!serve_may_fit(m->in.m, str.len, "input", e))
         return 0;
-    const mn_status st = mn_model_tokenize(s->a.model, str, MN_TEXT_ADD_SPECIAL, &ids, n, &err);
+    const mn_status st =
+        mn_model_tokenize(m->in.m->a.model, str, MN_TEXT_ADD_SPECIAL, &ids, n, &err);
     if (st)
         return serve_library_error(&err, st, "input", e);
     const int ok = embeddings_reserve(m, *n);
@@ -124,9 +125,8 @@ static int add_text_ids(const serve *s, embedding *m, const char *text, uint32_t
 }
 
 /* The same for a list of ids. */
-static int add_given_ids(const serve *s, embedding *m, const cJSON *list, uint32_t *n,
-                         json_error *e) {
-    const double n_vocab = (double)s->a.info.n_vocab;
+static int add_given_ids(embedding *m, const cJSON *list, uint32_t *n, json_error *e) {
+    const double n_vocab = (double)m->in.m->a.info.n_vocab;
     const cJSON *item = NULL;
     *n = 0;
     cJSON_ArrayForEach(item, list) {
@@ -142,28 +142,28 @@ static int add_given_ids(const serve *s, embedding *m, const cJSON *list, uint32
 }
 
 /* One text: a string or a list of ids. 0: the error is set. */
-static int add_input(const serve *s, embedding *m, const cJSON *item, json_error *e) {
+static int add_input(embedding *m, const cJSON *item, json_error *e) {
     uint32_t n = 0;
     if (cJSON_IsString(item)) {
-        if (!add_text_ids(s, m, item->valuestring, &n, e))
+        if (!add_text_ids(m, item->valuestring, &n, e))
             return 0;
     } else if (cJSON_IsArray(item)) {
-        if (!add_given_ids(s, m, item, &n, e))
+        if (!add_given_ids(m, item, &n, e))
             return 0;
     } else {
         return json_fail(e, "input", "input: expected strings or lists of token ids");
     }
     if (!n)
         return json_fail(e, "input", "input: text %u is empty", m->n_texts);
-    if (n > s->n_ctx)
-        return serve_too_long(s, n, "input", e);
+    if (n > m->in.m->n_ctx)
+        return serve_too_long(m->in.m, n, "input", e);
     m->lengths[m->n_texts++] = n;
     m->n_ids += n;
     return 1;
 }
 
 /* "input": one text or a list of them; a list of numbers is one text. */
-static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_error *e) {
+static int add_inputs(embedding *m, const cJSON *body, json_error *e) {
     const cJSON *input = json_field(body, "input");
     const int is_list = cJSON_IsArray(input);
     const int is_one = !is_list || cJSON_IsNumber(input->child);
@@ -179,7 +179,7 @@ static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_erro
     if (!m->lengths)
         return json_no_memory(e);
     for (int i = 0; i < n; i++) {
-        if (!add_input(s, m, item, e))
+        if (!add_input(m, item, e))
             return 0;
         item = item->next;
     }
@@ -188,24 +188,22 @@ static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_erro
 
 /* 0: the error is set. */
 static int read_request(reading *x) {
-    const serve *s = x->s;
+    const served *model = x->m;
     embedding *m = (embedding *)(void *)x;
     const cJSON *body = x->body;
     json_error *e = &x->e;
-    const char *model = NULL;
     const char *format = "float";
-    if (!json_read_string(body, "model", &model, e) || !serve_check_model(s, model, e) ||
-        !json_read_string(body, "encoding_format", &format, e) ||
-        !json_read_int(body, "dimensions", 1, s->a.info.n_embd, &m->n_dim, e))
+    if (!json_read_string(body, "encoding_format", &format, e) ||
+        !json_read_int(body, "dimensions", 1, model->a.info.n_embd, &m->n_dim, e))
         return 0;
     m->base64 = !strcmp(format, "base64");
     if (!m->base64 && strcmp(format, "float") != 0)
         return json_fail(e, "encoding_format",
                          "encoding_format: found \"%.40s\", expected \"float\" or \"base64\"",
                          format);
-    if (!s->flags->embeddings && !s->a.info.is_encoder)
+    if (!model->own.embeddings && !model->a.info.is_encoder)
         return json_fail(e, NULL, "the server was started without --embeddings");
-    return add_inputs(s, m, body, e);
+    return add_inputs(m, body, e);
 }
 
 static void start(reading *x) {
@@ -217,7 +215,7 @@ static void start(reading *x) {
     m->id = s->next_id++;
     m->next = s->embeddings;
     s->embeddings = m;
-    embeddings_send(s, m);
+    embeddings_send(m);
 }
 
 void route_embeddings(serve *s, http_request *r) {
@@ -289,10 +287,10 @@ int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
         mn_text_puts(&out, "}");
     }
     mn_text_puts(&out, "],\"model\":");
-    json_stringz(&out, s->name);
+    json_stringz(&out, m->in.m->name);
     mn_text_printf(&out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}\n", m->n_ids,
                    m->n_ids);
-    s->metrics.prompt_tokens += m->n_ids;
+    m->in.m->metrics.prompt_tokens += m->n_ids;
     m->http->n_prompt = m->n_ids;
     serve_json(s, m->http, &out);
     return 1;

@@ -32,6 +32,7 @@ static void insert(serve *s, generation *g) {
     g->next = *slot;
     *slot = g;
     s->n_generations++;
+    g->answer->m->n_generations++;
 }
 
 /* Not found: it is finished. */
@@ -43,6 +44,7 @@ static void gen_leave(serve *s, generation *g) {
         return;
     *at = g->next;
     s->n_generations--;
+    g->answer->m->n_generations--;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -68,10 +70,10 @@ static uint64_t hash_ids(const int32_t *ids, uint32_t n) {
     return h;
 }
 
-int generation_open(serve *s, generation *g, const int32_t *ids, uint32_t n, uint32_t stream_flags,
+int generation_open(served *m, generation *g, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                     const ask *a, json_error *e) {
     mn_error err = MN_ERROR;
-    mn_status st = mn_stream_create(s->a.model, stream_flags, &g->stream, &err);
+    mn_status st = mn_stream_create(m->a.model, stream_flags, &g->stream, &err);
     if (st == MN_OK && a->n_stop)
         st = mn_stream_stop(g->stream, a->stop, a->n_stop, &err);
     if (st == MN_OK)
@@ -120,16 +122,17 @@ static int has_prefix(const engine_link *l, const generation *g) {
 
 /* The engine for g: of those that are ready the least loaded one, or one that has the beginning of
  * the prompt if it is not much busier. NULL: none is ready. */
-static engine_link *gen_choose(serve *s, const generation *g) {
+static engine_link *gen_choose(const generation *g) {
+    const served *m = g->answer->m;
     engine_link *best = NULL;
     double least = INFINITY;
-    for (unsigned i = 0; i < s->n_links; i++) {
-        engine_link *l = &s->links[i];
+    for (unsigned i = 0; i < m->n_links; i++) {
+        engine_link *l = &m->links[i];
         if (l->state != LINK_READY)
             continue;
-        if (s->n_links == 1)
+        if (m->n_links == 1)
             return l;
-        const double shared = has_prefix(l, g) ? 0.25 * (double)s->n_seq : 0;
+        const double shared = has_prefix(l, g) ? 0.25 * (double)m->n_seq : 0;
         const double load = (double)l->n_generations - shared;
         if (load < least) {
             least = load;
@@ -154,9 +157,9 @@ static uint64_t salt_of(const answer *a) {
 }
 
 /* To an engine, with what was drawn so far; g->link stays NULL if none is ready. */
-static void gen_send(serve *s, generation *g) {
+static void gen_send(generation *g) {
     const answer *a = g->answer;
-    engine_link *l = gen_choose(s, g);
+    engine_link *l = gen_choose(g);
     set_link(g, l);
     if (!l)
         return;
@@ -190,7 +193,7 @@ static void gen_send(serve *s, generation *g) {
 void generation_start(serve *s, generation *g) {
     g->id = s->next_id++;
     insert(s, g);
-    gen_send(s, g);
+    gen_send(g);
 }
 
 void generations_resume(serve *s) {
@@ -202,8 +205,8 @@ void generations_resume(serve *s) {
             } else if (!g->link && gen_is_complete(g)) {
                 gen_finish(s, g, g->finish ? g->finish : MN_FINISH_LENGTH);
             } else if (!g->link) {
-                s->metrics.resubmitted += g->admitted;
-                gen_send(s, g);
+                g->answer->m->metrics.resubmitted += g->admitted;
+                gen_send(g);
             }
             g = next;
         }
@@ -225,7 +228,7 @@ void generation_abort(serve *s, generation *g) {
     if (g->done)
         return;
     if (g->id)
-        s->metrics.finished[FINISHED_ABORT]++;
+        g->answer->m->metrics.finished[FINISHED_ABORT]++;
     gen_end(s, g);
     g->done = 1;
 }
@@ -233,8 +236,8 @@ void generation_abort(serve *s, generation *g) {
 /* ---- from an engine -------------------------------------------------------------------------- */
 
 /* For /metrics. */
-static void count_finish(serve *s, const generation *g) {
-    metrics *m = &s->metrics;
+static void count_finish(const generation *g) {
+    metrics *m = &g->answer->m->metrics;
     size_t reason = g->finish == MN_FINISH_LENGTH ? FINISHED_LENGTH : FINISHED_STOP;
     if (g->n_calls && reason == FINISHED_STOP)
         reason = FINISHED_TOOL_CALLS;
@@ -263,21 +266,22 @@ static void gen_finish(serve *s, generation *g, int why) {
         g->finish = MN_FINISH_STOP;
     gen_end(s, g);
     g->done = 1;
-    count_finish(s, g);
+    count_finish(g);
     answer_finished(g->answer, g);
 }
 
 /* For /metrics: times as the client sees them. */
-static void count_token(serve *s, generation *g) {
+static void count_token(generation *g) {
+    metrics *m = &g->answer->m->metrics;
     const double now = seconds();
     if (g->first > 0)
-        histogram_add(&s->metrics.inter_token, now - g->last);
+        histogram_add(&m->inter_token, now - g->last);
     else
-        histogram_add(&s->metrics.first_token, now - g->begin);
+        histogram_add(&m->first_token, now - g->begin);
     if (g->first <= 0)
         g->first = now;
     g->last = now;
-    s->metrics.generation_tokens++;
+    m->generation_tokens++;
 }
 
 /* One more id. A stop id is kept, and has text with keep_stop alone. */
@@ -294,7 +298,7 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
     }
     g->ids[g->n_ids++] = m->token;
     g->finish = m->finish;
-    count_token(s, g);
+    count_token(g);
     if (m->finish == MN_FINISH_STOP && !g->answer->ask.keep_stop)
         return;
     if (mn_stream_push(g->stream, m->token, &events, &n, NULL)) {
@@ -311,7 +315,7 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
 
 /* The engine's last event: the end of the text, or an error of this generation alone. */
 static void on_finish(serve *s, generation *g, const wire_event *m) {
-    metrics *all = &s->metrics;
+    metrics *all = &g->answer->m->metrics;
     g->n_cached = m->n_cached > g->n_cached ? m->n_cached : g->n_cached;
     g->n_drafted = m->n_drafted;
     g->n_accepted = m->n_accepted;
@@ -355,7 +359,8 @@ static void on_progress(generation *g, const wire_event *m) {
 }
 
 static void on_admitted(void *arg, const engine_link *l, uint64_t id) {
-    generation *g = find_on(arg, l, id);
+    const served *model = arg;
+    generation *g = find_on(model->s, l, id);
     if (!g || g->admitted)
         return;
     g->admitted = 1;
@@ -363,12 +368,13 @@ static void on_admitted(void *arg, const engine_link *l, uint64_t id) {
 }
 
 static void on_event(void *arg, const engine_link *l, const wire_event *m) {
-    serve *s = arg;
+    const served *model = arg;
+    serve *s = model->s;
     generation *g = find_on(s, l, m->id);
     if (!g)
         return;
     if (!g->admitted)
-        on_admitted(s, l, m->id); /* its answer comes behind */
+        on_admitted(arg, l, m->id); /* its answer comes behind */
     if (m->kind == MN_REQUEST_PROGRESS) {
         on_progress(g, m);
         return;
@@ -384,7 +390,8 @@ static void on_event(void *arg, const engine_link *l, const wire_event *m) {
 
 /* Ids of generations and of embeddings come from one counter. */
 static void on_refused(void *arg, const engine_link *l, const wire_refused *m) {
-    serve *s = arg;
+    const served *model = arg;
+    serve *s = model->s;
     generation *g = find_on(s, l, m->id);
     if (g)
         answer_refused(g->answer, g, m);
@@ -393,28 +400,30 @@ static void on_refused(void *arg, const engine_link *l, const wire_refused *m) {
 }
 
 static void on_vector(void *arg, const engine_link *l, const wire_vector *m) {
-    embeddings_vector(arg, l, m);
+    const served *model = arg;
+    embeddings_vector(model->s, l, m);
 }
 
 /* What an answer depends on beside its request: version, model, device, precision. */
-static void set_fingerprint(serve *s, const wire_ready *info) {
+static void set_fingerprint(served *m, const wire_ready *info) {
     char facts[64];
     snprintf(facts, sizeof facts, "%llx.%u", (unsigned long long)info->stamp, info->precision);
     uint64_t h = mn_fnv_z(MN_FNV_BASIS, mn_version());
     h = mn_fnv_z(h, facts);
     if (info->device.ptr)
         h = mn_fnv_z(h, info->device.ptr);
-    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)h);
+    snprintf(m->fingerprint, sizeof m->fingerprint, "b%016llx", (unsigned long long)h);
 }
 
 /* The limits of the server are those of the engine with the smallest context. */
 static void on_ready(void *arg, engine_link *l) {
-    serve *s = arg;
-    if (!s->n_ctx || l->info.n_ctx < s->n_ctx)
-        s->n_ctx = l->info.n_ctx;
-    s->n_seq = l->info.n_seq;
-    if (!s->fingerprint[0])
-        set_fingerprint(s, &l->info);
+    served *m = arg;
+    serve *s = m->s;
+    if (!m->n_ctx || l->info.n_ctx < m->n_ctx)
+        m->n_ctx = l->info.n_ctx;
+    m->n_seq = l->info.n_seq;
+    if (!m->fingerprint[0])
+        set_fingerprint(m, &l->info);
     app_remark(&s->a,
                "engine %u is ready: %s, weights %.1f MiB, KV cache %.1f MiB, %u tokens of context, "
                "%u sequences at once",
@@ -426,7 +435,8 @@ static void on_ready(void *arg, engine_link *l) {
 
 /* The generations of an engine that died wait for the next one, unless they may be the reason. */
 static void on_down(void *arg, engine_link *l, int crashed) {
-    serve *s = arg;
+    const served *m = arg;
+    serve *s = m->s;
     unsigned n = 0;
     for (size_t i = 0; i < SERVE_TABLE; i++)
         for (generation *g = s->table[i]; g;) {

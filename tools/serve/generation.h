@@ -37,7 +37,7 @@ typedef struct generation {
 
 /* Creates the stream and takes over ids (by mn_ids_free's allocator: copied). 0: the error is
  * set. */
-int generation_open(serve *s, generation *g, const int32_t *ids, uint32_t n, uint32_t stream_flags,
+int generation_open(served *m, generation *g, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                     const ask *a, json_error *e);
 /* Gives it an id and sends it to an engine, as soon as one is ready. */
 void generation_start(serve *s, generation *g);

@@ -23,41 +23,51 @@ static void put_other_model(const serve *s, const char *name, mn_text *out) {
 }
 
 /* OpenAI's object of a model with vLLM's max_model_len, and what the page shows. */
-static void put_model(const serve *s, const char *name, mn_text *out) {
+static void put_model(const served *m, const char *name, mn_text *out) {
+    const char *device = m->n_links ? m->links[0].info_texts[0] : NULL;
     mn_text_puts(out, "{\"id\":");
     json_stringz(out, name);
     mn_text_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"minerva\",\"root\":",
-                   (long long)s->created);
-    json_stringz(out, s->name);
-    put_other_model(s, name, out);
+                   (long long)m->s->created);
+    json_stringz(out, m->name);
+    put_other_model(m->s, name, out);
     mn_text_printf(
         out, ",\"max_model_len\":%u,\"minerva\":{\"parameters\":%llu,\"n_vocab\":%lld,\"device\":",
-        s->n_ctx, (unsigned long long)s->a.info.n_params, (long long)s->a.info.n_vocab);
-    json_stringz(out, s->links[0].info_texts[0] ? s->links[0].info_texts[0] : "");
+        m->n_ctx, (unsigned long long)m->a.info.n_params, (long long)m->a.info.n_vocab);
+    json_stringz(out, device ? device : "");
     mn_text_printf(out,
                    ",\"chat\":%s,\"sampling\":{\"temperature\":%.4g,\"top_p\":%.4g,\"min_p\":%.4g,"
                    "\"top_k\":%d,\"repetition_penalty\":%.4g}}}",
-                   s->a.info.has_chat_template || s->flags->chat_template ? "true" : "false",
-                   (double)s->sample.temp, (double)s->sample.top_p, (double)s->sample.min_p,
-                   s->sample.top_k,
-                   s->sample.repeat_penalty > 0 ? (double)s->sample.repeat_penalty : 1.0);
+                   m->a.info.has_chat_template || m->own.chat_template ? "true" : "false",
+                   (double)m->sample.temp, (double)m->sample.top_p, (double)m->sample.min_p,
+                   m->sample.top_k,
+                   m->sample.repeat_penalty > 0 ? (double)m->sample.repeat_penalty : 1.0);
+}
+
+/* The model by its name and by its aliases. last: the name that was put last. */
+static void put_names(const served *m, const char **last, mn_text *out) {
+    const arg_texts *aliases = &m->own.aliases;
+    mn_text_puts(out, *last ? "," : "");
+    put_model(m, m->name, out);
+    *last = m->name;
+    for (size_t i = 0; i < aliases->n; i++) {
+        const char *name = aliases->v[i];
+        if (!strcmp(name, m->name) || !strcmp(name, "*"))
+            continue;
+        mn_text_puts(out, ",");
+        put_model(m, name, out);
+        *last = name;
+    }
 }
 
 void route_models(serve *s, http_request *r) {
-    const char *last = s->name;
+    const char *last = NULL;
     mn_text out = {0};
     mn_text_puts(&out, "{\"object\":\"list\",\"data\":[");
-    put_model(s, s->name, &out);
-    for (size_t i = 0; i < s->flags->aliases.n; i++) {
-        const char *name = s->flags->aliases.v[i];
-        if (!strcmp(name, s->name) || !strcmp(name, "*"))
-            continue;
-        mn_text_puts(&out, ",");
-        put_model(s, name, &out);
-        last = name;
-    }
+    for (unsigned i = 0; i < s->models.n; i++)
+        put_names(s->models.v[i], &last, &out);
     mn_text_puts(&out, "],\"has_more\":false,\"first_id\":");
-    json_stringz(&out, s->name);
+    json_stringz(&out, s->models.v[0]->name);
     mn_text_puts(&out, ",\"last_id\":");
     json_stringz(&out, last);
     mn_text_puts(&out, "}\n");
@@ -68,26 +78,27 @@ void route_model(serve *s, http_request *r) {
     const char *name = r->path + strlen("/v1/models/");
     json_error e = {0};
     mn_text out = {0};
-    if (!serve_check_model(s, name, &e)) {
+    const served *m = models_choose(s, name, &e);
+    if (!m) {
         serve_refuse(s, r, &e);
         return;
     }
-    put_model(s, name, &out);
+    put_model(m, name, &out);
     mn_text_puts(&out, "\n");
     serve_json(s, r, &out);
 }
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
-/* Sums over the engines. */
-static metrics_now now_of(const serve *s) {
-    metrics_now now = {.n_connections = http_connections(s->http),
+/* Sums over the engines of a model. */
+static metrics_now now_of(const served *m) {
+    metrics_now now = {.n_connections = http_connections(m->s->http),
                        .unix_s = (double)time(NULL),
-                       .has_prefix_cache = !s->flags->no_cache};
+                       .has_prefix_cache = !m->own.no_cache};
     uint64_t used = 0;
     uint64_t total = 0;
-    for (unsigned i = 0; i < s->n_links; i++) {
-        const engine_link *l = &s->links[i];
+    for (unsigned i = 0; i < m->n_links; i++) {
+        const engine_link *l = &m->links[i];
         now.n_running += l->beat.n_running;
         now.n_preempted += l->n_preempted + l->beat.n_preempted;
         now.cache_queries += l->cache_queries + l->beat.cache_queries;
@@ -105,7 +116,7 @@ static metrics_now now_of(const serve *s) {
         if (l->beat.page_tokens > now.page_tokens)
             now.page_tokens = l->beat.page_tokens;
     }
-    const uint64_t n = s->n_generations;
+    const uint64_t n = m->n_generations;
     now.n_waiting = n > now.n_running ? n - now.n_running : 0;
     now.n_pages = total;
     now.kv_usage = total ? (double)used / (double)total : 0;
@@ -138,29 +149,45 @@ int serve_health_is_short(const serve *s, http_request *r, int ready, const char
     return 1;
 }
 
-void route_ready(serve *s, http_request *r) {
+/* The engines of a model, each with the time of its last sign of life. comma: before the first. How
+ * many are alive. */
+static unsigned put_engines(const served *m, const char *comma, mn_text *out) {
     static const char *const states[] = {"starting", "loading", "ready", "restarting", "failed"};
-    mn_text out = {0};
-    unsigned n_ready = 0;
     const double now = seconds();
-    for (unsigned i = 0; i < s->n_links; i++)
-        n_ready += (unsigned)is_alive(&s->links[i], now);
-    const int ready = n_ready && !s->draining;
-    const char *status = s->draining ? "draining" : "not ready";
-    if (serve_health_is_short(s, r, ready, status))
-        return;
-    mn_text_printf(&out, "{\"status\":\"%s\",\"engines\":[", ready ? "ready" : status);
-    for (unsigned i = 0; i < s->n_links; i++) {
-        const engine_link *l = &s->links[i];
-        const int stuck = l->state == LINK_READY && !is_alive(l, now);
-        mn_text_printf(&out, "%s{\"state\":\"%s\",\"restarts\":%llu,\"pid\":%ld}", i ? "," : "",
+    unsigned n_alive = 0;
+    for (unsigned i = 0; i < m->n_links; i++) {
+        const engine_link *l = &m->links[i];
+        const int alive = is_alive(l, now);
+        const int stuck = l->state == LINK_READY && !alive;
+        n_alive += (unsigned)alive;
+        mn_text_printf(out, "%s{\"state\":\"%s\",\"restarts\":%llu,\"pid\":%ld}", i ? "," : comma,
                        stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts,
                        (long)l->pid);
     }
-    const uint64_t n = s->n_generations; /* what engines tell is up to half a second old */
-    const uint64_t n_waiting = now_of(s).n_waiting;
+    return n_alive;
+}
+
+void route_ready(serve *s, http_request *r) {
+    mn_text engines = {0};
+    mn_text out = {0};
+    unsigned n_alive = 0;
+    uint64_t n_waiting = 0; /* what engines tell is up to half a second old */
+    for (unsigned i = 0; i < s->models.n; i++) {
+        n_alive += put_engines(s->models.v[i], engines.len ? "," : "", &engines);
+        n_waiting += now_of(s->models.v[i]).n_waiting;
+    }
+    const int ready = n_alive && !s->draining;
+    const char *status = s->draining ? "draining" : "not ready";
+    if (serve_health_is_short(s, r, ready, status)) {
+        mn_text_free(&engines);
+        return;
+    }
+    mn_text_printf(&out, "{\"status\":\"%s\",\"engines\":[", ready ? "ready" : status);
+    mn_text_add(&out, &engines);
+    mn_text_free(&engines);
     mn_text_printf(&out, "],\"running\":%llu,\"waiting\":%llu}\n",
-                   (unsigned long long)(n - n_waiting), (unsigned long long)n_waiting);
+                   (unsigned long long)(s->n_generations - n_waiting),
+                   (unsigned long long)n_waiting);
     if (!ready)
         http_header(r, "Retry-After", "2");
     if (ready)
@@ -171,8 +198,10 @@ void route_ready(serve *s, http_request *r) {
 
 void route_metrics(serve *s, http_request *r) {
     mn_text out = {0};
-    const metrics_now now = now_of(s);
-    metrics_put(&out, &s->metrics, &now, (metrics_names)s->flags->metrics_names, s->name);
+    const served *m = s->models.v[0];
+    const metrics_now now = now_of(m);
+    metrics_put(&out, &m->metrics, &now, (metrics_names)s->flags->metrics_names, m->name);
+    metrics_http(&out, &s->metrics, &now);
     http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 

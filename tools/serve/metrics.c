@@ -179,5 +179,4 @@ void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics
     for (size_t i = 0; i < MN_COUNT(rows); i++)
         put_row(out, &rows[i], names, label);
     put_finished(out, m, names, label);
-    metrics_http(out, m, now);
 }

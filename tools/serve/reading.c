@@ -9,18 +9,30 @@
 /* A text of so many bytes is tokenised in less than a millisecond. */
 enum { SHORT = 4096 };
 
+/* 0: the error is set. */
+static int choose_model(reading *x) {
+    const char *name = NULL;
+    if (!json_read_string(x->body, "model", &name, &x->e))
+        return 0;
+    x->m = models_choose(x->s, name, &x->e);
+    return x->m != NULL;
+}
+
 /* JSON, then what the endpoint makes of it. */
 static void reading_read_body(reading *x, const char *text, size_t n) {
     x->body = json_parse(text, n, &x->e);
-    if (x->body && !x->read(x))
+    if (x->body && (!choose_model(x) || !x->read(x)))
         json_fail(&x->e, NULL, "the request cannot be read"); /* nothing else has said why */
 }
 
 static void reading_finish(reading *x) {
-    if (x->e.failed)
+    if (x->e.failed) {
         serve_refuse(x->s, x->http, &x->e);
-    else
-        x->begin(x);
+        return;
+    }
+    if (x->counts)
+        snprintf(x->http->model, sizeof x->http->model, "%s", x->m->name);
+    x->begin(x);
 }
 
 static void reading_release(reading *x) {

@@ -10,6 +10,7 @@
 typedef struct reading {
     task task;
     serve *s;
+    served *m;          /* that the request names; set before `read` */
     http_request *http; /* NULL: the client has gone while it was read */
     _Atomic int gone;   /* likewise, for the thread */
     cJSON *body;        /* of the request; its owner's texts may point into it */

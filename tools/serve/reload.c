@@ -72,8 +72,9 @@ int serve_read_settings(serve *s) {
     if (code)
         return code;
     *s->flags = flags;
-    for (unsigned i = 0; i < s->n_links && s->links; i++)
-        s->links[i].most_silent_s = (double)flags.engine_timeout;
+    for (unsigned i = 0; i < s->models.n; i++)
+        for (unsigned k = 0; k < s->models.v[i]->n_links; k++)
+            s->models.v[i]->links[k].most_silent_s = (double)flags.engine_timeout;
     return 0;
 }
 

@@ -140,44 +140,25 @@ void serve_json(serve *s, http_request *r, mn_text *body) {
     }
 }
 
-/* NAME, or Ollama's NAME:latest. */
-static int routes_is_name(const char *asked, const char *name) {
-    const size_t n = strlen(name);
-    return !strncmp(asked, name, n) && (!asked[n] || !strcmp(asked + n, ":latest"));
-}
-
-int serve_check_model(const serve *s, const char *name, json_error *e) {
-    if (!name || routes_is_name(name, s->name))
-        return 1;
-    for (size_t i = 0; i < s->flags->aliases.n; i++)
-        if (!strcmp(s->flags->aliases.v[i], "*") || routes_is_name(name, s->flags->aliases.v[i]))
-            return 1;
-    e->status = 404;
-    e->code = "model_not_found";
-    return json_fail(e, "model",
-                     "model: found \"%.100s\", expected \"%.100s\" (--alias adds names)", name,
-                     s->name);
-}
-
-int serve_too_long(const serve *s, uint64_t n_tokens, const char *param, json_error *e) {
+int serve_too_long(const served *m, uint64_t n_tokens, const char *param, json_error *e) {
     e->code = "context_length_exceeded";
     e->n_tokens = n_tokens;
     return json_fail(e, param,
                      "This model's maximum context length is %u tokens. However, your %s resulted "
                      "in %llu tokens. Please reduce the length of the %s.",
-                     s->n_ctx, param, (unsigned long long)n_tokens, param);
+                     m->n_ctx, param, (unsigned long long)n_tokens, param);
 }
 
-int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e) {
-    const size_t least = n / (s->longest_token ? s->longest_token : 1);
-    if (!s->n_ctx || least <= s->n_ctx)
+int serve_may_fit(const served *m, size_t n, const char *param, json_error *e) {
+    const size_t least = n / (m->longest_token ? m->longest_token : 1);
+    if (!m->n_ctx || least <= m->n_ctx)
         return 1;
     e->code = "context_length_exceeded";
     e->n_tokens = least;
     return json_fail(e, param,
                      "This model's maximum context length is %u tokens. However, your %s has %zu "
                      "bytes, which are at least %zu tokens. Please reduce the length of the %s.",
-                     s->n_ctx, param, n, least, param);
+                     m->n_ctx, param, n, least, param);
 }
 
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e) {
@@ -190,7 +171,7 @@ int serve_library_error(const mn_error *err, mn_status st, const char *param, js
  * queue. */
 static void put_retry(serve *s, http_request *r) {
     char after[16];
-    const unsigned rounds = s->n_generations / (s->n_seq * s->n_links + 1);
+    const unsigned rounds = (unsigned)(s->n_generations / (models_sequences(s) + 1));
     snprintf(after, sizeof after, "%u", 1 + (rounds < 30 ? rounds : 30));
     http_header(r, "Retry-After", after);
 }
@@ -198,7 +179,7 @@ static void put_retry(serve *s, http_request *r) {
 /* 1 if requests are accepted; else 0: answered with 503. Until an engine is ready the length of the
  * context is not known. */
 static int is_open(const serve *s, http_request *r) {
-    if (!s->draining && s->n_ctx)
+    if (!s->draining && models_are_open(s))
         return 1;
     http_header(r, "Retry-After", "2");
     http_error(r, 503, "server_error", NULL, s->draining ? "draining" : "loading",
@@ -208,7 +189,7 @@ static int is_open(const serve *s, http_request *r) {
 
 /* Sequences and queue of this server. */
 static uint64_t capacity(const serve *s) {
-    return (uint64_t)s->n_seq * s->n_links + (uint64_t)s->flags->max_queue;
+    return models_sequences(s) + (uint64_t)s->flags->max_queue;
 }
 
 int serve_check_number(const serve *s, uint64_t n, json_error *e) {

@@ -36,6 +36,9 @@ static const arg_row address_rows[] = {
      "listen on this port; 0 = any that is free (default: 8080)"},
     {"--api-key", "FILE", ARG_FILE, F(key_file), 0, 0, NULL,
      "clients need one of the keys in this file, one per line, as\nAuthorization: Bearer KEY"},
+    {"--manage", NULL, ARG_FLAG, F(manage), 0, 0, NULL,
+     "every client may load, unload, pull and delete models (default: keys named\nadmin in the "
+     "file of --api-key)"},
     {"--metrics-open", NULL, ARG_FLAG, F(metrics_open), 0, 0, NULL,
      "/metrics needs no key, as /health does not"},
     {"--metrics", "NAMES", ARG_CHOICE, F(metrics_names), 0, 0, METRICS_CHOICES,
@@ -114,101 +117,18 @@ const arg_row *serve_setting(const char *name) {
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-static mn_str server_str_of(const char *z) {
-    return (mn_str){z ? z : "", z ? strlen(z) : 0};
-}
-
-/* What every engine opens, from the command line. */
-static void set_open(serve *s) {
-    const app_flags *f = s->app_flags;
-    const serve_flags *own = s->flags;
-    wire_open *m = &s->open;
-    const uint32_t bits[][2] = {{WIRE_STRICT, (uint32_t)f->strict},
-                                {WIRE_IGNORE_UNUSED, (uint32_t)f->ignore_unused},
-                                {WIRE_NO_PROBE_CACHE, (uint32_t)f->no_probe_cache},
-                                {WIRE_QUIET, (uint32_t)f->quiet},
-                                {WIRE_VERBOSE, (uint32_t)f->verbose},
-                                {WIRE_EMBEDDINGS, (uint32_t)own->embeddings},
-                                {WIRE_NO_CACHE, (uint32_t)own->no_cache},
-                                {WIRE_LOOKUP, (uint32_t)f->lookup}};
-    for (size_t i = 0; i < MN_COUNT(bits); i++)
-        m->flags |= bits[i][1] ? bits[i][0] : 0;
-    m->model = server_str_of(s->a.info.path);
-    m->device = server_str_of(f->device);
-    m->threads = f->threads.given ? (int32_t)f->threads.v : -1;
-    m->ctx = f->ctx.given ? (int32_t)f->ctx.v : -1;
-    m->n_batch = (uint32_t)f->rows;
-    m->n_seq = (uint32_t)own->n_seq;
-    m->precision = (uint32_t)f->precision;
-    m->numa = (uint32_t)f->numa;
-    m->kv_k = (uint32_t)f->kv_k;
-    m->kv_v = (uint32_t)f->kv_v;
-    m->kv_bytes = (uint64_t)own->kv_mb << 20;
-    m->draft = server_str_of(f->draft);
-    m->draft_device = server_str_of(f->draft_device);
-    m->n_draft = (uint32_t)f->draft_max;
-    m->chat_template = server_str_of(s->chat_template ? s->chat_template : own->chat_template);
-    if (own->chat_template && !s->chat_template)
-        m->flags |= WIRE_TEMPLATE_NAMED;
-}
-
 /* "org/repo:Q8_0" where a name found it; "storyteller" of ".../storyteller.gguf": the file's or
  * folder's name without its ending. */
-static void set_name(serve *s, char *store, size_t n) {
-    snprintf(store, n, "%s", app_model_name(&s->a));
-    char *dot = strrchr(store, '.');
-    if (dot && dot > store && (!strcmp(dot, ".gguf") || !strcmp(dot, ".safetensors")))
+static char *name_of(const served *m) {
+    const arg_texts *aliases = &m->own.aliases;
+    for (size_t i = 0; i < aliases->n; i++)
+        if (strcmp(aliases->v[i], "*") != 0)
+            return strdup(aliases->v[i]);
+    char *name = strdup(app_model_name(&m->a));
+    char *dot = name ? strrchr(name, '.') : NULL;
+    if (dot && dot > name && (!strcmp(dot, ".gguf") || !strcmp(dot, ".safetensors")))
         *dot = 0;
-    s->name = store;
-    for (size_t i = s->flags->aliases.n; i-- > 0;)
-        if (strcmp(s->flags->aliases.v[i], "*") != 0)
-            s->name = s->flags->aliases.v[i];
-}
-
-/* A chat template that is a file is read; else the flag is a name. It replaces the model's own. */
-static int use_template(serve *s) {
-    const char *flag = s->flags->chat_template;
-    const int named = flag && access(flag, F_OK) != 0 && !strpbrk(flag, "/.");
-    size_t n = 0;
-    if (!flag)
-        return 0;
-    const int code = named ? 0 : read_all_text(flag, &s->chat_template, &n);
-    if (code)
-        return code;
-    const char *text = named ? flag : s->chat_template;
-    const mn_status st =
-        mn_model_set_template(s->a.model, text, named ? MN_CHAT_NAMED : 0, &s->a.err);
-    if (st)
-        return named ? app_fail(&s->a, st) : complain(EXIT_FAILED, "%s: %s", flag, s->a.err.msg);
-    s->a.info.size = sizeof s->a.info;
-    mn_model_get_info(s->a.model, &s->a.info);
-    return 0;
-}
-
-/* Runtime and model without any device. */
-static int server_open_text(serve *s, const sampling_flags *sampling) {
-    app_flags text = *s->app_flags;
-    text.device = NULL;
-    text.strict = 0;
-    text.threads = (arg_count){1, 1};
-    int code = app_open_text(&s->a, &text);
-    s->a.flags = s->app_flags;
-    if (code)
-        return code;
-    code = app_need_tokenizer(&s->a, EXIT_FAILED, ", expected a model that reads text");
-    if (code)
-        return code;
-    s->stops = sampling->stop;
-    s->has_seed = sampling->seed.given;
-    sampling_values(&s->a, sampling, &s->sample);
-    if (sampling->numbers.penalty_last_n == SAMPLE_ABSENT)
-        s->sample.penalty_last_n = -1; /* OpenAI's penalties count all tokens */
-    for (int32_t id = 0; id < s->a.info.n_vocab; id++) {
-        const mn_str token = mn_model_token_text(s->a.model, id);
-        if (token.len > s->longest_token)
-            s->longest_token = (uint32_t)token.len;
-    }
-    return use_template(s);
+    return name;
 }
 
 /* An origin as browsers send it: scheme, host and port, and nothing behind them. */
@@ -275,26 +195,6 @@ static unsigned raise_limit(const serve *s) {
     note("warning: at most %u connections: the system permits %llu open files (ulimit -n)", most,
          (unsigned long long)limit.rlim_cur);
     return most;
-}
-
-/* One engine, or one per entry of --replicas. */
-static int start_engines(serve *s) {
-    const serve_flags *f = s->flags;
-    engine_calls calls = serve_engine_calls;
-    calls.arg = s;
-    const size_t n = f->replicas.n + f->more_replicas.n;
-    s->n_links = n ? (unsigned)n : 1;
-    s->links = calloc(s->n_links, sizeof *s->links);
-    if (!s->links)
-        return no_memory();
-    for (unsigned i = 0; i < s->n_links; i++) {
-        const char *device = NULL;
-        if (n)
-            device = i < f->replicas.n ? f->replicas.v[i] : f->more_replicas.v[i - f->replicas.n];
-        link_init(&s->links[i], i, s->set, &s->open, engine_stamp(&s->a), device, &calls);
-        s->links[i].most_silent_s = (double)f->engine_timeout;
-    }
-    return 0;
 }
 
 /* The library copies certificate and key. */
@@ -387,12 +287,13 @@ static int has_terminal(void) {
 /* How many engines were given up, and the exit code of one of them. */
 static int all_dead(const serve *s, int *code) {
     unsigned n = 0;
-    for (unsigned i = 0; i < s->n_links; i++)
-        if (s->links[i].state == LINK_DEAD) {
+    const served *m = s->models.n ? s->models.v[0] : NULL;
+    for (unsigned i = 0; m && i < m->n_links; i++)
+        if (m->links[i].state == LINK_DEAD) {
             n++;
-            *code = s->links[i].exit_code ? s->links[i].exit_code : EXIT_FAILED;
+            *code = m->links[i].exit_code ? m->links[i].exit_code : EXIT_FAILED;
         }
-    return n && n == s->n_links;
+    return n && n == m->n_links;
 }
 
 /* When no request is left: gives memory back that only they needed, whose holes the allocator would
@@ -406,8 +307,7 @@ static void server_trim(serve *s) {
 
 /* What time brings: restarts, and once a second pings, limits and memory. */
 static void tick(serve *s, double now) {
-    for (unsigned i = 0; i < s->n_links; i++)
-        link_tick(&s->links[i], now);
+    models_tick(s, now);
     if (s->relay)
         relay_tick(s->relay, now);
     if (now - s->last_tick < 1)
@@ -429,10 +329,7 @@ static void end_answers(serve *s) {
 }
 
 static unsigned n_ready(const serve *s) {
-    unsigned n = s->relay ? replicas_ready(&s->relay->all) : 0;
-    for (unsigned i = 0; i < s->n_links; i++)
-        n += s->links[i].state == LINK_READY;
-    return n;
+    return s->relay ? replicas_ready(&s->relay->all) : models_ready(s);
 }
 
 /* The shorter time of two, of which -1 is none. */
@@ -496,29 +393,34 @@ static int open_signals(void) {
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* The model's text, and what engines are to open. */
-static int open_served_model(serve *s, const sampling_flags *sampling, char *name, size_t n) {
-    const int code = server_open_text(s, sampling);
+/* The only model, whose settings are those of the command line. */
+static int open_served_model(serve *s) {
+    served *m = models_add(s, "");
+    if (!m)
+        return no_memory();
+    m->own = *s->flags;
+    m->flags = *s->app_flags;
+    m->sampling = *s->sampling;
+    const int code = model_open_text(m);
     if (code)
         return code;
-    set_name(s, name, n);
-    set_open(s);
+    free(m->name);
+    m->name = name_of(m);
+    s->name = m->name;
     s->tasks = tasks_create(s->set, READERS); /* without: long requests hold up the loop */
-    return 0;
+    return m->name ? 0 : no_memory();
 }
 
 /* A front of other servers. */
 static int open_front(serve *s) {
     int code = 0;
-    s->a.flags = s->app_flags;
     s->relay = relay_open(s, &code);
     s->name = s->relay ? s->relay->name : NULL;
     return code;
 }
 
 /* The whole life of the front; the exit code. */
-static int serve_all(serve *s, const sampling_flags *sampling) {
-    char name[256];
+static int serve_all(serve *s) {
     signals g = {.fd = -1, .is_terminal = has_terminal()};
     watch signal_watch = {on_signal, &g};
     int code = server_check_flags(s->flags);
@@ -532,17 +434,16 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     s->set = loop_create();
     s->next_id = 1;
     s->created = (int64_t)time(NULL);
-    s->n_seq = (uint32_t)s->flags->n_seq;
     g.fd = open_signals();
     loop_add(s->set, g.fd, EPOLLIN, &signal_watch);
     if (relay_is_asked(s->flags))
         code = open_front(s);
     else
-        code = open_served_model(s, sampling, name, sizeof name);
+        code = open_served_model(s);
     if (code == 0)
         code = start_http(s);
     if (code == 0)
-        code = s->relay ? print_url(s) : start_engines(s);
+        code = s->relay ? print_url(s) : model_start(s->models.v[0]);
     if (code == 0)
         code = server_run(s, &g);
     close(g.fd);
@@ -555,19 +456,15 @@ static void serve_close(serve *s) {
         http_free(s->http);
     relay_free(s->relay);
     tasks_free(s->tasks);
-    for (unsigned i = 0; i < s->n_links && s->links; i++)
-        link_free(&s->links[i]);
-    free(s->links);
-    free(s->chat_template);
+    models_free(s);
     access_free(&s->access);
     if (s->set > 0)
         close(s->set);
-    app_close(&s->a);
 }
 
 /* Of several processes rank 0 is the server, the others compute with its engine. The engine reads
  * the token's file by the variable. */
-static int serve_as_rank(serve *s, const sampling_flags *sampling) {
+static int serve_as_rank(serve *s) {
     const app_flags *f = s->app_flags;
     mn_error err = MN_ERROR;
     uint32_t rank = 0;
@@ -581,7 +478,7 @@ static int serve_as_rank(serve *s, const sampling_flags *sampling) {
                         "found --replicas in a group of %u processes, expected one engine", n);
     if (f->rank_token_file)
         setenv("MINERVA_RANK_TOKEN_FILE", f->rank_token_file, 1);
-    return serve_all(s, sampling);
+    return serve_all(s);
 }
 
 int cmd_serve(int argc, char **argv) {
@@ -623,7 +520,9 @@ int cmd_serve(int argc, char **argv) {
         mallopt(M_ARENA_MAX, 1); /* so that memory of one thread serves the others */
         s.flags = &own;
         s.app_flags = &common;
-        code = serve_as_rank(&s, &sampling);
+        s.sampling = &sampling;
+        s.a.flags = &common;
+        code = serve_as_rank(&s);
         serve_close(&s);
     }
     args_free_texts(&own.replicas);

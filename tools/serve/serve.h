@@ -16,14 +16,7 @@
 #include "serve/engine_link.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
-
-typedef struct {
-    const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca, *settings;
-    int64_t port, n_seq, max_queue, max_connections, max_body, max_unfinished, drain, per_key,
-        kv_mb, receive, ping, engine_timeout;
-    int insecure, embeddings, no_cache, metrics_open, metrics_names, log_format;
-    arg_texts replicas, more_replicas, aliases, origins;
-} serve_flags;
+#include "serve/models.h"
 
 struct answer;
 struct embedding;
@@ -32,29 +25,21 @@ struct generation;
 /* A request that was in so many engines when they crashed is not sent again: it may be why. */
 #define SERVE_MAX_CRASHES 3
 
-typedef struct {
+typedef struct serve {
     serve_flags *flags; /* serve_read_settings changes some */
     serve_flags given;  /* as on the command line */
     const app_flags *app_flags;
-    app a;                /* runtime and model, for text alone */
-    const char *name;     /* of the model, in answers */
-    char fingerprint[24]; /* of model, device and version: system_fingerprint; empty: none was
-                             ready yet */
+    const sampling_flags *sampling;
+    app a;      /* of the front itself: its flags, for remarks */
+    char *name; /* in the line with the URL */
     int64_t created;
-    mn_sample_params sample; /* the defaults of requests */
-    int has_seed;            /* --seed: of requests that have none */
-    arg_texts stops;         /* of --stop */
-    char *chat_template;     /* the text of a file; NULL: flags->chat_template is a name */
-    int set;                 /* of loop.h */
+    models models;
+    int set; /* of loop.h */
     http_server *http;
     access_rules access;
-    wire_open open;
-    engine_link *links;
     struct relay *relay; /* instead of engines: --replicas URL; else NULL */
-    unsigned n_links, n_per_key[256];
+    unsigned n_per_key[256];
     struct tasks *tasks;                   /* threads that read long requests; NULL: none */
-    _Atomic uint32_t n_ctx, n_seq;         /* of the engines; n_ctx 0: none was ready yet */
-    uint32_t longest_token;                /* bytes */
     struct generation *table[SERVE_TABLE]; /* by id; those that engines know or will */
     struct answer *answers;                /* all that run */
     struct embedding *embeddings;          /* requests that wait for vectors */
@@ -62,7 +47,7 @@ typedef struct {
     unsigned n_reading;                    /* requests of generations that threads read */
     uint64_t next_id;
     unsigned n_trims; /* that are left, once no request is */
-    metrics metrics;
+    metrics metrics;  /* of all requests; each model has its own of generations */
     int draining, over;
     double drain_end, last_tick;
 } serve;
@@ -80,8 +65,6 @@ void serve_json(serve *s, http_request *r, mn_text *body);
 /* Appends the event of an error in a stream that has begun, in the form of r's path. */
 void serve_stream_error(const http_request *r, unsigned status, const char *type,
                         const char *message, mn_text *out);
-/* 1 if the name is the model's, or absent; else 0 with the error set. */
-int serve_check_model(const serve *s, const char *name, json_error *e);
 /* 1 if one request may have n generations; else 0 with the error set. */
 int serve_check_number(const serve *s, uint64_t n, json_error *e);
 /* 1 if n more generations may be queued; else 0: answered with 429 or 503. Asked before the work of
@@ -93,10 +76,10 @@ int serve_admit(serve *s, http_request *r, unsigned n);
 void serve_leave(serve *s, http_request *r);
 /* 1 if a text of n bytes may fit in the context; else 0 with the error set: nothing is tokenised
  * that is too long whatever its tokens are. */
-int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e);
+int serve_may_fit(const served *m, size_t n, const char *param, json_error *e);
 /* The error of a prompt that leaves no room for an answer, in the words that clients look for.
  * Returns 0. */
-int serve_too_long(const serve *s, uint64_t n_tokens, const char *param, json_error *e);
+int serve_too_long(const served *m, uint64_t n_tokens, const char *param, json_error *e);
 /* An error of the library about the prompt as the error of a request. */
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e);
 
@@ -132,9 +115,10 @@ void serve_reload(serve *s);
 int serve_read_tls(const serve_flags *f, char **cert, char **key);
 
 /* The ids of messages, tools and template variables of a request (chat.c), freed by mn_ids_free. */
-int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n, json_error *e);
+int chat_ids(served *m, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n,
+             json_error *e);
 
-/* What engines call (generation.c). */
+/* What engines call (generation.c); arg: the served. */
 extern const engine_calls serve_engine_calls;
 /* A vector or a refusal for a request of embeddings. 0: the id is none of them. */
 int embeddings_vector(serve *s, const engine_link *l, const wire_vector *m);

@@ -7,8 +7,8 @@
 
 /* ---- logprobs -------------------------------------------------------------------------------- */
 
-void put_token(const serve *s, mn_text *out, int32_t id) {
-    const mn_str text = mn_model_token_text(s->a.model, id);
+void put_token(const served *m, mn_text *out, int32_t id) {
+    const mn_str text = mn_model_token_text(m->a.model, id);
     mn_text_json(out, text);
 }
 
@@ -16,11 +16,11 @@ void logprob_token(const answer *a, mn_text *out, int32_t id) {
     if (a->ask.name_ids)
         mn_text_printf(out, "\"token_id:%d\"", id);
     else
-        put_token(a->s, out, id);
+        put_token(a->m, out, id);
 }
 
 void logprob_entry(const answer *a, mn_text *out, int32_t id, float logprob) {
-    const mn_str text = mn_model_token_text(a->s->a.model, id);
+    const mn_str text = mn_model_token_text(a->m->a.model, id);
     mn_text_puts(out, "{\"token\":");
     logprob_token(a, out, id);
     mn_text_puts(out, ",\"logprob\":");
@@ -40,9 +40,9 @@ static void put_ids(mn_text *out, const int32_t *ids, uint32_t n) {
 
 /* A megabyte is tokenised in a second at worst: what no context can hold and is longer than that is
  * refused. 0: the error is set. */
-static int text_route_check_length(const serve *s, size_t n, json_error *e) {
+static int text_route_check_length(const served *m, size_t n, json_error *e) {
     enum { ALWAYS = 1 << 20 };
-    const size_t most = (size_t)s->n_ctx * s->longest_token;
+    const size_t most = (size_t)m->n_ctx * m->longest_token;
     if (n <= ALWAYS || n <= most)
         return 1;
     return json_fail(e, "prompt", "prompt: found %zu bytes, expected at most %zu", n,
@@ -50,45 +50,43 @@ static int text_route_check_length(const serve *s, size_t n, json_error *e) {
 }
 
 /* The ids of the prompt or the messages of the request, freed by mn_ids_free. */
-static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, json_error *e) {
+static int read_ids_of(served *m, const cJSON *body, int32_t **ids, uint32_t *n, json_error *e) {
     mn_error err = MN_ERROR;
     const char *prompt = NULL;
     int special = 1;
     if (json_field(body, "messages"))
-        return chat_ids(s, body, json_field(body, "tools") != NULL, ids, n, e);
+        return chat_ids(m, body, json_field(body, "tools") != NULL, ids, n, e);
     if (!json_read_string(body, "prompt", &prompt, e) ||
         !json_read_bool(body, "add_special_tokens", &special, e))
         return 0;
     if (!prompt)
         return json_fail(e, "prompt", "prompt: found none, expected a string, or messages");
-    if (!text_route_check_length(s, strlen(prompt), e))
+    if (!text_route_check_length(m, strlen(prompt), e))
         return 0;
     const uint32_t flags = MN_TEXT_PARSE_SPECIAL | (special ? MN_TEXT_ADD_SPECIAL : 0);
     const mn_str text = {prompt, strlen(prompt)};
-    const mn_status st = mn_model_tokenize(s->a.model, text, flags, ids, n, &err);
+    const mn_status st = mn_model_tokenize(m->a.model, text, flags, ids, n, &err);
     return !st || serve_library_error(&err, st, "prompt", e);
 }
 
 /* The answer, with vLLM's fields. 0: the error is set. */
 static int text_route_tokenize(reading *x) {
-    serve *s = x->s;
+    served *m = x->m;
     mn_text *out = reading_out(x);
     int32_t *ids = NULL;
     uint32_t n = 0;
     int with_texts = 0;
-    const char *model = NULL;
-    if (!json_read_string(x->body, "model", &model, &x->e) || !serve_check_model(s, model, &x->e) ||
-        !json_read_bool(x->body, "return_token_strs", &with_texts, &x->e) ||
-        !read_ids_of(s, x->body, &ids, &n, &x->e))
+    if (!json_read_bool(x->body, "return_token_strs", &with_texts, &x->e) ||
+        !read_ids_of(m, x->body, &ids, &n, &x->e))
         return 0;
-    mn_text_printf(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->n_ctx);
+    mn_text_printf(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, m->n_ctx);
     put_ids(out, ids, n);
     mn_text_puts(out, "]");
     if (with_texts) {
         mn_text_puts(out, ",\"token_strs\":[");
         for (uint32_t i = 0; i < n; i++) {
             mn_text_puts(out, i ? "," : "");
-            put_token(s, out, ids[i]);
+            put_token(m, out, ids[i]);
         }
         mn_text_puts(out, "]");
     }
@@ -116,9 +114,9 @@ static void text_route_push(mn_stream *stream, int32_t id, mn_text *out) {
 }
 
 /* The answer: the text of the ids, special tokens by their names. 0: the error is set. */
-static int put_texts(const serve *s, const cJSON *list, mn_stream *stream, mn_text *out,
+static int put_texts(const served *m, const cJSON *list, mn_stream *stream, mn_text *out,
                      json_error *e) {
-    const double n_vocab = (double)s->a.info.n_vocab;
+    const double n_vocab = (double)m->a.info.n_vocab;
     const cJSON *item = NULL;
     if (!cJSON_IsArray(list))
         return json_fail(e, "tokens", "tokens: expected a list of token ids");
@@ -138,10 +136,10 @@ static int text_route_detokenize(reading *x) {
     mn_stream *stream = NULL;
     mn_error err = MN_ERROR;
     mn_text *out = reading_out(x);
-    const mn_status st = mn_stream_create(x->s->a.model, MN_STREAM_SPECIAL, &stream, &err);
+    const mn_status st = mn_stream_create(x->m->a.model, MN_STREAM_SPECIAL, &stream, &err);
     if (st)
         return serve_library_error(&err, st, "tokens", &x->e);
-    const int ok = put_texts(x->s, json_field(x->body, "tokens"), stream, out, &x->e);
+    const int ok = put_texts(x->m, json_field(x->body, "tokens"), stream, out, &x->e);
     mn_stream_free(stream);
     return ok;
 }
