@@ -92,6 +92,11 @@ static int version(void) {
     return out_finish(&out, 0);
 }
 
+/* Nothing here replaces the program: docs/install.md. */
+#define UPGRADE                                                                                    \
+    "minerva does not replace itself; it is upgraded as it was installed: apt-get upgrade, pip "   \
+    "install -U minerva-runtime, or a newer archive beside the old one (docs/install.md)"
+
 /* What other tools have as commands. */
 static const char *const foreign_commands[][2] = {
     {"download", "minerva pull NAME"},
@@ -104,6 +109,8 @@ static const char *const foreign_commands[][2] = {
     {"server", "minerva serve"},
     {"cli", "minerva run, or minerva chat"},
     {"generate", "minerva run"},
+    {"update", UPGRADE},
+    {"upgrade", UPGRADE},
 };
 
 /* Prints the error for a word that is no command, with the closest name. */

@@ -141,7 +141,7 @@ def test_usage_other_tools():
                         ("--lora x", "not supported"), ("--max-tokens 5", "-n N"), ("--max-tokens=5", "-n N"), ("-mg 1", "--device"), ("--cpu", "--device cpu"), ("--stream", "--json"),
                         ("--gpu-memory-utilization 0.9", "--kv-size")):
         is_error(minerva("run", *flags.split(), code=2), hint)
-    for command, hint in (("ps", "/metrics"), ("quantize", "minerva convert"), ("ls", "minerva list"), ("remove", "minerva rm"), ("download", "minerva pull"),
+    for command, hint in (("ps", "/metrics"), ("quantize", "minerva convert"), ("ls", "minerva list"), ("remove", "minerva rm"), ("download", "minerva pull"), ("update", "apt-get upgrade"),
                           ("create", "--system"), ("cli", "minerva chat")):
         is_error(minerva(command, "x", code=2), hint)
     for command in "chat", "serve":

@@ -18,7 +18,8 @@ oclgrind 12
 tidy 10
 tsan 15
 reproducible 8
-archive 10
+archive 14
+debs 14
 fuzz 15
 mutants-1 22
 mutants-2 22
@@ -104,6 +105,7 @@ night_part() { # NAME
         TSAN_OPTIONS=exitcode=66 test_build build-tsan $? '--timeout-multiplier 10 --suite threads' ;;
     reproducible) night_command "$root/tests/dev/reproducible" -Dcuda=disabled ;;
     archive) night_command python3 "$root/tests/packages/archive_root.py" ;;
+    debs) night_command python3 "$root/tests/packages/deb_root.py" ;;
     fuzz) night_fuzz ;;
     mutants-*) night_command python3 "$root/tests/dev/mutants.py" "$root/build-mutants" --quarter "${1#mutants-}" ;;
     esac
@@ -157,7 +159,7 @@ night() {
     esac
     trap summary EXIT
     [[ $(uname -m) == aarch64 ]] && cross=()
-    have_packages "${needed[@]}" "${needed_by_tests[@]}" -- "${wanted[@]}" "${wanted_by_tests[@]}" "${cross[@]}"
+    have_packages "${needed[@]}" "${needed_by_tests[@]}" -- "${wanted[@]}" "${wanted_by_tests[@]}" "${cross[@]}" "${wanted_by_night[@]}"
     test_environment
     while read -r shard name minutes; do
         ((shard == n)) && night_run "$name" "$minutes" </dev/null # which would read the other lines
