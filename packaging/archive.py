@@ -106,15 +106,26 @@ def check_symbols(folder):
                 raise Refused("%s needs %s, which is not in lib" % (path, name))
 
 
+def root_of(path):
+    """The root that a file is installed in, or unpacked to: the nearest folder above it that has a database of dpkg; its name ends with /."""
+    at = os.path.dirname(path)
+    while at != "/" and not os.path.exists(os.path.join(at, "var/lib/dpkg/status")):
+        at = os.path.dirname(at)
+    return os.path.join(at, "")
+
+
 def package_of(path):
     """What dpkg knows of the package that a library is of: a dict, or None."""
+    root = root_of(path)
+    query = ("dpkg-query", "--admindir=%svar/lib/dpkg" % root)
+    path = path[len(root) - 1:]
     for spelling in (path, path[len("/usr"):] if path.startswith("/usr/") else "/usr" + path):
         try:
-            name = output("dpkg-query", "-S", spelling).rpartition(": ")[0]
-            fields = output("dpkg-query", "-W", "-f", "${Package}\t${Version}\t${source:Package}\t${source:Version}\t${Architecture}\t${Homepage}", name)
+            name = output(*query, "-S", spelling).rpartition(": ")[0]
+            fields = output(*query, "-W", "-f", "${Package}\t${Version}\t${source:Package}\t${source:Version}\t${Architecture}\t${Homepage}", name)
         except (subprocess.CalledProcessError, OSError):
             continue
-        return dict(zip(("name", "version", "source", "source_version", "arch", "home"), fields.split("\t")))
+        return {**dict(zip(("name", "version", "source", "source_version", "arch", "home"), fields.split("\t"))), "root": root}
     return None
 
 
@@ -122,7 +133,7 @@ def packages_of(copied):
     """name of package -> its dict, with `files`: the sonames of it that the archive has."""
     packages = {}
     for soname, source in sorted(copied.items()):
-        found = package_of(source) or {"name": soname, "version": "", "source": "", "source_version": "", "arch": "", "home": ""}
+        found = package_of(source) or {"name": soname, "version": "", "source": "", "source_version": "", "arch": "", "home": "", "root": "/"}
         packages.setdefault(found["name"], {**found, "files": []})["files"].append(soname)
     return packages
 
@@ -137,7 +148,7 @@ def write_licences(folder, packages):
              "| library | package | source | version of the source |", "|---|---|---|---|"]
     for name, p in sorted(packages.items()):
         lines += ["| %s | %s | %s | %s |" % (soname, name, p["source"], p["source_version"]) for soname in p["files"]]
-        text = "/usr/share/doc/%s/copyright" % name
+        text = "%susr/share/doc/%s/copyright" % (p["root"], name)
         if not os.path.exists(text):
             raise Refused("%s: its licence is not there, and the archive has %s of it" % (text, ", ".join(p["files"])))
         with open(text, encoding="utf-8", errors="replace") as f:
