@@ -364,7 +364,7 @@ int app_open_session(app *a, mn_session_params *params) {
     return 0;
 }
 
-void app_close(app *a) {
+void app_close_model(app *a) {
     interrupt_watch(NULL);
     if (a->session)
         mn_session_free(a->session);
@@ -372,6 +372,13 @@ void app_close(app *a) {
         mn_model_free(a->draft);
     if (a->model)
         mn_model_free(a->model);
+    a->session = NULL;
+    a->draft = NULL;
+    a->model = NULL;
+}
+
+void app_close(app *a) {
+    app_close_model(a);
     if (a->rt)
         mn_runtime_free(a->rt);
     memset(a, 0, sizeof *a);

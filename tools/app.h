@@ -66,6 +66,7 @@ int app_open_text(app *a, const app_flags *flags); /* the same, for text: no dev
 /* params: n_ctx, n_seq, flags of the caller; the rest is set from the command line. Prints the
  * device and the reason for it: a warning if it is a slow one because no other can be used. */
 int app_open_session(app *a, mn_session_params *params);
+void app_close_model(app *a); /* with its session and draft; the runtime stays, for another one */
 void app_close(app *a);
 /* app_close at the end of a command, whose output is complete; code. */
 int app_end(app *a, int code);

@@ -6,6 +6,7 @@
  * turn is computed from all messages. Messages: chat_messages.c; commands: chat_commands.c;
  * lines: line.c. */
 #include "chat.h"
+#include "codeset.h"
 #include "json_strict.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -13,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #define F(field) offsetof(chat_flags, field)
 const arg_row chat_rows[CHAT_ROWS] = {
@@ -22,6 +25,9 @@ const arg_row chat_rows[CHAT_ROWS] = {
      "also what the model writes before its answer (<think>, analysis)"},
     {"--context-full", "WHAT", ARG_CHOICE, F(context_full), 0, 0, "drop|error",
      "drop: omit the oldest turns, never the system message (default)"},
+    {"--plain", NULL, ARG_FLAG, F(plain), 0, 0, NULL,
+     "on a terminal, too, answers as the model writes them: no styles for Markdown,\nno words that "
+     "are wrapped"},
     {"--no-chat-history", NULL, ARG_FLAG, F(no_history), 0, 0, NULL,
      "do not store what is typed (setting chat_history)"},
 };
@@ -94,6 +100,18 @@ void chat_forget_sequence(chat *c) {
         mn_seq_free(c->a.session, c->g.seq);
     c->has_seq = 0;
     c->n_known = 0;
+    c->turn_length = 0;
+}
+
+/* The sequence holds what it held before the last turn, if it can. */
+static void chat_rewind(chat *c) {
+    const int can = c->has_seq && c->turn_length;
+    if (!can || mn_seq_truncate(c->a.session, c->g.seq, c->turn_length, &c->a.err) != MN_OK) {
+        chat_forget_sequence(c);
+        return;
+    }
+    c->n_known = c->turn_known;
+    c->turn_length = 0;
 }
 
 void chat_apply_settings(chat *c) {
@@ -107,6 +125,8 @@ void chat_apply_settings(chat *c) {
     c->g.stop = c->sampling.stop;
     c->g.show_thinking = c->flags.show_thinking;
     c->g.tools = c->talk.tools;
+    c->g.markdown = c->markdown;
+    c->g.plain = c->flags.plain;
 }
 
 /* ---- the prompt of a turn -------------------------------------------------------------------- */
@@ -208,6 +228,9 @@ static int begin_turn(chat *c) {
     int code = prompt_of_turn(c, &ids, &n);
     if (code == 0)
         code = gen_restart(a, &c->g, ids, n);
+    c->turn_ids = n;
+    c->turn_length = code == 0 && c->has_seq ? mn_seq_length(a->session, c->g.seq) : 0;
+    c->turn_known = c->n_known;
     if (code == 0 && c->has_seq) {
         st = mn_seq_extend(a->session, c->g.seq, ids, n, &c->sample, &a->err);
     } else if (code == 0) {
@@ -230,14 +253,29 @@ static void print_end(const chat *c) {
                    c->a.session_info.n_ctx);
 }
 
+void chat_print_timings(const chat *c) {
+    const gen *g = &c->g;
+    const double prompt_s = g->first - g->begin, answer_s = g->last - g->first;
+    char rate[48] = "";
+    if (g->n_ids == 0 || !(prompt_s >= 0)) {
+        note("there is no answer yet");
+        return;
+    }
+    if (g->n_ids > 1 && answer_s > 0)
+        snprintf(rate, sizeof rate, ", %.1f t/s", (double)(g->n_ids - 1) / answer_s);
+    note("prompt: %u tokens in %.2f s, %.1f t/s; answer: %zu tokens in %.2f s%s; context: %u of %u",
+         c->turn_ids, prompt_s, prompt_s > 0 ? c->turn_ids / prompt_s : 0, g->n_ids, answer_s, rate,
+         c->turn_total, c->a.session_info.n_ctx);
+}
+
 /* Answers the last message. The next turn can extend the sequence if this one ended with a stop
  * token and without thinking: other ends lack the token, and templates omit the thinking of
- * earlier turns. An answer that failed or is empty is removed together with its message. */
-static int chat_turn(chat *c) {
+ * earlier turns. *answered: 0 if the answer failed or is empty, and none was added. */
+static int chat_turn(chat *c, int *answered) {
     int code = begin_turn(c);
+    *answered = 0;
     if (code) {
         chat_forget_sequence(c);
-        messages_pop(c);
         return code;
     }
     code = gen_run(&c->a, &c->g, 1, &c->out);
@@ -248,22 +286,74 @@ static int chat_turn(chat *c) {
     if (c->out.error)
         return EXIT_FAILED;
     print_end(c);
+    c->turn_total = mn_seq_length(c->a.session, c->g.seq);
     if (c->g.finish != MN_FINISH_STOP || c->g.n_thinking)
         chat_forget_sequence(c);
     const int nothing = code == EXIT_INTERRUPTED && c->g.n_ids == 0;
-    if (nothing || (code && code != EXIT_INTERRUPTED)) {
-        messages_pop(c);
+    if (nothing || (code && code != EXIT_INTERRUPTED))
         return code;
-    }
     int failed = push_answer(c);
+    *answered = !failed;
     if (c->has_seq)
         c->n_known = c->n;
+    if (c->timings)
+        chat_print_timings(c);
     return failed ? failed : code;
+}
+
+/* Answers the message that was added last; without an answer it is removed. */
+static int answer_message(chat *c) {
+    int answered = 0;
+    c->n_again = 0;
+    const int code = chat_turn(c, &answered);
+    if (!answered)
+        messages_pop(c);
+    return code;
 }
 
 int chat_say(chat *c, const char *role, const char *text, size_t n) {
     int code = messages_push(c, role, (mn_str){text, n}, NULL);
-    return code ? code : chat_turn(c);
+    return code ? code : answer_message(c);
+}
+
+/* The seed is another one for this answer, and as before for the next. */
+int chat_answer_again(chat *c) {
+    int answered = 0;
+    if (c->n == 0 || strcmp(c->messages[c->n - 1].role.ptr, "assistant") != 0)
+        return complain(EXIT_USAGE, "/regen: found no answer, expected one to make again");
+    if (c->sample.temp <= 0)
+        app_remark(&c->a, "at temperature 0 the answer stays the same (/set temp 0.8)");
+    const uint64_t seed = c->sample.seed;
+    const uint32_t n_calls = c->n_calls;
+    const mn_message old = c->messages[--c->n];
+    chat_rewind(c);
+    c->n_results = c->n_calls;
+    c->sample.seed += ++c->n_again;
+    const int code = chat_turn(c, &answered);
+    c->sample.seed = seed;
+    if (answered) {
+        messages_free(&old);
+        return code;
+    }
+    c->messages[c->n++] = old; // its place is still there
+    c->n_calls = n_calls;
+    chat_forget_sequence(c);
+    return code;
+}
+
+int chat_undo(chat *c) {
+    const uint32_t keep = messages_before_turn(c), n_dropped = c->n_dropped;
+    if (keep == c->n)
+        return complain(EXIT_USAGE, "/undo: found no turn, expected one to remove");
+    chat_rewind(c);
+    if (c->n_known > keep)
+        chat_forget_sequence(c);
+    messages_clear(c, keep);
+    if (messages_system(c) + n_dropped < keep)
+        c->n_dropped = n_dropped;
+    c->n_results = c->n_calls;
+    app_remark(&c->a, "the last turn is gone, %u messages remain", c->n);
+    return 0;
 }
 
 int chat_say_result(chat *c, const char *text) {
@@ -274,7 +364,7 @@ int chat_say_result(chat *c, const char *text) {
             return no_memory();
     }
     const int code = messages_push(c, "tool", (mn_str){text, strlen(text)}, more);
-    return code ? code : chat_turn(c);
+    return code ? code : answer_message(c);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -336,7 +426,7 @@ static int answer_line(chat *c, const mn_text *b, int quoted) {
         code = chat_command(c, b->ptr, b->len);
     if (code == CHAT_TURN)
         code = chat_say(c, "user", b->ptr, b->len);
-    if (code == CHAT_END || c->out.error || code == EXIT_NO_MEMORY)
+    if (code == CHAT_END || c->out.error || code == EXIT_NO_MEMORY || !c->a.model)
         return code;
     if (code && c->a.err.status == MN_IO_ERROR) // the model's file has changed
         return code;
@@ -438,12 +528,10 @@ static int first_messages(chat *c) {
     return code;
 }
 
-/* Opens the model and the line reader, and holds the conversation. */
-static int chat_start(chat *c, const app_flags *flags) {
+/* Opens the model of the flags with its form, template and session. */
+static int chat_open_model(chat *c) {
     mn_session_params params = {0};
-    int code = talk_open(&c->talk);
-    if (code == 0)
-        code = app_open_ranked(&c->a, flags);
+    int code = app_open_ranked(&c->a, c->app_flags);
     if (code)
         return code;
     code = app_need_tokenizer(&c->a, EXIT_FAILED, ", expected a model with one");
@@ -463,16 +551,85 @@ static int chat_start(chat *c, const app_flags *flags) {
         code = talk_check(&c->a, &c->talk);
     if (code == 0)
         code = form_open(&c->a, &c->form, &c->constraint);
+    return code ? code : app_open_session(&c->a, &params);
+}
+
+static void chat_close_model(chat *c) {
+    chat_forget_sequence(c);
+    mn_stream_free(c->g.stream);
+    c->g.stream = NULL;
+    mn_constraint_free(c->constraint);
+    c->constraint = NULL;
+    app_close_model(&c->a);
+}
+
+/* The seed stays; what the flags left open is the new model's. */
+int chat_use_model(chat *c, const char *name) {
+    char *copy = strdup(name), *old = c->model;
+    const char *old_name = c->app_flags->model;
+    if (!copy)
+        return no_memory();
+    chat_close_model(c);
+    c->app_flags->model = copy;
+    int code = chat_open_model(c);
+    if (code) {
+        chat_close_model(c);
+        c->app_flags->model = old_name;
+        old = copy;
+        if (chat_open_model(c) == 0)
+            app_remark(&c->a, "the conversation goes on with %s", app_model_name(&c->a));
+        else
+            chat_close_model(c);
+    } else {
+        c->model = copy;
+        app_remark(&c->a, "the conversation goes on with %s", app_model_name(&c->a));
+    }
+    free(old);
+    c->n_dropped = 0; // the new model's context may hold them
+    if (c->a.model) {
+        c->a.err = (mn_error)MN_ERROR; // that name's error is not this model's
+        chat_apply_settings(c);
+    }
+    interrupt_watch(c->a.session);
+    return code;
+}
+
+static void chat_write(void *to, const char *bytes, size_t n) {
+    out_put(to, bytes, n);
+}
+
+static int chat_columns(void *to) {
+    struct winsize size = {0};
+    (void)to;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/* Answers on a terminal are shown as Markdown. */
+static int open_markdown(chat *c) {
+    const int flags =
+        (has_color(stdout) ? MARKDOWN_STYLED : 0) | (codeset_is_other() ? MARKDOWN_ASCII : 0);
+    const markdown_params params = {flags, &c->out, chat_write, chat_columns};
+    if (!isatty(STDOUT_FILENO))
+        return 0;
+    c->markdown = markdown_open(&params);
+    return c->markdown ? 0 : no_memory();
+}
+
+/* Opens the model and the line reader, and holds the conversation. */
+static int chat_start(chat *c) {
+    int code = talk_open(&c->talk);
+    if (code == 0)
+        code = chat_open_model(c);
     if (code == 0)
         code = first_messages(c);
     if (code == 0)
-        code = app_open_session(&c->a, &params);
-    if (code == 0)
         code = open_lines(c);
+    c->out = out_stdout();
+    if (code == 0)
+        code = open_markdown(c);
     if (code)
         return code;
     chat_apply_settings(c);
-    c->out = out_stdout();
     if (line_is_typed(c->lines))
         app_remark(&c->a, "/help lists the commands, Ctrl-D ends the conversation");
     return converse(c);
@@ -488,6 +645,8 @@ static int close_chat(chat *c, int code) {
     sampling_free(&c->sampling);
     args_free_texts(&c->form.choices);
     mn_constraint_free(c->constraint);
+    markdown_close(c->markdown);
+    free(c->model);
     gen_free(&c->g);
     return app_end(&c->a, code);
 }
@@ -495,7 +654,8 @@ static int close_chat(chat *c, int code) {
 int cmd_chat(int argc, char **argv) {
     app_flags flags = {0};
     talk_flags tf = {0};
-    chat c = {.talk.flags = &tf, .flags.n = 512, .sampling = sampling_defaults()};
+    chat c = {
+        .app_flags = &flags, .talk.flags = &tf, .flags.n = 512, .sampling = sampling_defaults()};
     const arg_group groups[] = {
         {"Conversation", chat_rows, CHAT_ROWS, &c.flags},
         {"Form of the answers", form_rows, FORM_ROWS, &c.form},
@@ -518,6 +678,6 @@ int cmd_chat(int argc, char **argv) {
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK)
-        code = chat_start(&c, &flags);
+        code = chat_start(&c);
     return close_chat(&c, code);
 }

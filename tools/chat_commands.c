@@ -75,6 +75,38 @@ static int do_system(chat *c, const char *argument) {
     return messages_set_system(c, strcmp(argument, "\"\"") == 0 ? "" : argument);
 }
 
+static int do_regen(chat *c, const char *argument) {
+    (void)argument;
+    return chat_answer_again(c);
+}
+
+static int do_undo(chat *c, const char *argument) {
+    (void)argument;
+    return chat_undo(c);
+}
+
+/* Without an argument the model is printed. */
+static int do_model(chat *c, const char *argument) {
+    if (argument[0])
+        return chat_use_model(c, argument);
+    note("%s (%s)", app_model_name(&c->a), c->a.info.path);
+    return 0;
+}
+
+/* Without an argument: of the last answer. */
+static int do_timings(chat *c, const char *argument) {
+    const int on = strcmp(argument, "on") == 0;
+    if (!argument[0]) {
+        chat_print_timings(c);
+        return 0;
+    }
+    if (!on && strcmp(argument, "off") != 0)
+        return complain(EXIT_USAGE, "/timings: found \"%s\", expected on, off or nothing",
+                        argument);
+    c->timings = on;
+    return 0;
+}
+
 /* ---- /set ------------------------------------------------------------------------------------ */
 #define N_GROUPS 2
 /* Not texts such as those of --stop, which point into the command line. */
@@ -236,6 +268,10 @@ static const command commands[] = {
     {"save", "[FILE]", 0, do_save, "write the conversation, as --history and /load read it"},
     {"load", "FILE", 1, do_load, "continue the conversation of a file"},
     {"tool", "TEXT", 1, do_tool, "the result of a tool that the model called"},
+    {"regen", "", 0, do_regen, "another answer in place of the last one"},
+    {"undo", "", 0, do_undo, "remove the last turn and its answer"},
+    {"model", "[NAME]", 0, do_model, "go on with another model, or print which one it is"},
+    {"timings", "[on|off]", 0, do_timings, "rates of the last answer, or after each one"},
 };
 
 static int do_help(chat *c, const char *argument) {

@@ -12,10 +12,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static void free_message(mn_message *m) {
+void messages_free(const mn_message *m) {
     free((char *)m->role.ptr);
     free((char *)m->content.ptr);
     free((char *)m->more.ptr);
+}
+
+static int chat_message_has_role(const mn_message *m, const char *role) {
+    return strcmp(m->role.ptr, role) == 0;
 }
 
 /* A malloc'ed copy with a NUL behind it; ptr NULL: out of memory. */
@@ -36,7 +40,7 @@ int messages_push(chat *c, const char *role, mn_str content, char *more) {
     if (grown)
         c->messages = grown;
     if (!grown || !m.role.ptr || !m.content.ptr) {
-        free_message(&m);
+        messages_free(&m);
         return no_memory();
     }
     c->messages[c->n++] = m;
@@ -44,17 +48,21 @@ int messages_push(chat *c, const char *role, mn_str content, char *more) {
 }
 
 void messages_pop(chat *c) {
-    free_message(&c->messages[--c->n]);
+    messages_free(&c->messages[--c->n]);
+}
+
+uint32_t messages_before_turn(const chat *c) {
+    const uint32_t n_system = messages_system(c);
+    for (uint32_t i = c->n; i > n_system; i--)
+        if (chat_message_has_role(&c->messages[i - 1], "user"))
+            return i - 1;
+    return c->n;
 }
 
 void messages_clear(chat *c, uint32_t keep) {
     while (c->n > keep)
         messages_pop(c);
     c->n_dropped = 0;
-}
-
-static int chat_message_has_role(const mn_message *m, const char *role) {
-    return strcmp(m->role.ptr, role) == 0;
 }
 
 uint32_t messages_system(const chat *c) {
@@ -76,7 +84,7 @@ int messages_set_system(chat *c, const char *text) {
     if (text[0])
         added = c->messages[--c->n];
     for (uint32_t i = 0; i < n; i++)
-        free_message(&c->messages[i]);
+        messages_free(&c->messages[i]);
     const uint32_t first = text[0] ? 1 : 0;
     if (c->n > n)
         memmove(c->messages + first, c->messages + n, (c->n - n) * sizeof *c->messages);

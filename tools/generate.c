@@ -36,27 +36,45 @@ static int generate_append(char **buffer, size_t *n, size_t *cap, mn_str text) {
     return 0;
 }
 
+typedef enum { PART_ANSWER, PART_THINKING, PART_CALL } gen_part;
+
 /* Between thinking, which is dimmed on a terminal, and the answer, which begins a new line. */
 static void switch_part(gen *g, out_file *live, int thinking) {
     if (g->dim == thinking)
         return;
     if (has_color(stdout))
         out_puts(live, thinking ? "\033[2m" : "\033[0m");
+    if (g->markdown)
+        markdown_end(g->markdown);
     if (!thinking && g->n_thinking && g->thinking[g->n_thinking - 1] != '\n')
         out_put(live, "\n", 1);
     g->dim = thinking;
 }
 
+/* Prints a piece; the answer alone may be Markdown. 0, or the exit code. */
+static int generate_print(gen *g, mn_str text, gen_part part, out_file *live) {
+    int ok = 1;
+    if (!g->markdown)
+        out_put(live, text.ptr, text.len);
+    else if (part == PART_ANSWER && !g->plain)
+        ok = markdown_put(g->markdown, text.ptr, text.len);
+    else
+        ok = markdown_plain(g->markdown, text.ptr, text.len);
+    out_flush(live);
+    if (!ok)
+        return no_memory();
+    return live->error ? EXIT_FAILED : 0;
+}
+
 /* Keeps a piece of thinking or answer, and prints it if live is not NULL. */
-static int generate_show(gen *g, mn_str text, int thinking, out_file *live) {
+static int generate_show(gen *g, mn_str text, gen_part part, out_file *live) {
+    const int thinking = part == PART_THINKING;
     int code = thinking ? generate_append(&g->thinking, &g->n_thinking, &g->cap_thinking, text)
                         : generate_append(&g->text, &g->n_text, &g->cap_text, text);
     if (code || !live || (thinking && !g->show_thinking))
         return code;
     switch_part(g, live, thinking);
-    out_put(live, text.ptr, text.len);
-    out_flush(live);
-    return live->error ? EXIT_FAILED : 0;
+    return generate_print(g, text, part, live);
 }
 
 /* ---- tool calls ------------------------------------------------------------------------------ */
@@ -81,10 +99,10 @@ static int generate_begin_call(gen *g, mn_str name, out_file *live) {
     const int in_line = g->n_text && g->text[g->n_text - 1] != '\n';
     const mn_str head = {"\nto=", 4};
     const mn_str line = {head.ptr + !in_line, head.len - (uint64_t)!in_line};
-    int code = generate_show(g, line, 0, live);
+    int code = generate_show(g, line, PART_CALL, live);
     if (code == 0)
-        code = generate_show(g, name, 0, live);
-    return code ? code : generate_show(g, (mn_str){" ", 1}, 0, live);
+        code = generate_show(g, name, PART_CALL, live);
+    return code ? code : generate_show(g, (mn_str){" ", 1}, PART_CALL, live);
 }
 
 static int generate_add_arguments(gen *g, mn_str text, out_file *live) {
@@ -93,7 +111,7 @@ static int generate_add_arguments(gen *g, mn_str text, out_file *live) {
     if (code)
         return code;
     call->args[call->n_args] = 0;
-    return generate_show(g, text, 0, live);
+    return generate_show(g, text, PART_CALL, live);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -101,8 +119,8 @@ static int generate_add_arguments(gen *g, mn_str text, out_file *live) {
 static int generate_add_text(gen *g, mn_str text, int after_call, out_file *live) {
     int code = 0;
     if (after_call)
-        code = generate_show(g, (mn_str){"\n", 1}, 0, live);
-    return code ? code : generate_show(g, text, 0, live);
+        code = generate_show(g, (mn_str){"\n", 1}, PART_CALL, live);
+    return code ? code : generate_show(g, text, PART_ANSWER, live);
 }
 
 static int keep_events(gen *g, const mn_stream_event *events, uint32_t n, out_file *live) {
@@ -114,7 +132,7 @@ static int keep_events(gen *g, const mn_stream_event *events, uint32_t n, out_fi
         else if (events[i].kind == MN_EVENT_ARGUMENTS)
             code = generate_add_arguments(g, text, live);
         else if (events[i].kind == MN_EVENT_THINKING)
-            code = generate_show(g, text, 1, live);
+            code = generate_show(g, text, PART_THINKING, live);
         else
             code = generate_add_text(g, text, g->in_call, live);
         g->in_call = events[i].kind == MN_EVENT_CALL || events[i].kind == MN_EVENT_ARGUMENTS;
@@ -234,6 +252,8 @@ static int interrupted(app *a, gen *g, size_t n, out_file *live) {
         if (mn_stream_finish(g[i].stream, &events, &n_events, &a->err) == MN_OK)
             keep_events(&g[i], events, n_events, live);
     }
+    if (live && g->markdown)
+        markdown_end(g->markdown);
     if (live)
         out_break(live);
     return EXIT_INTERRUPTED;
@@ -314,6 +334,8 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     free(tokens);
     if (live && g->dim)
         switch_part(g, live, 0);
+    if (live && g->markdown && !markdown_end(g->markdown) && code == 0)
+        code = no_memory();
     return code == 0 && interrupt_seen() ? EXIT_INTERRUPTED : code;
 }
 

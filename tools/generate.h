@@ -2,6 +2,7 @@
 #ifndef MINERVA_GENERATE_H
 #define MINERVA_GENERATE_H
 #include "app.h"
+#include "markdown.h"
 
 /* beside MN_FINISH_* */
 #define GEN_INTERRUPTED 4
@@ -29,13 +30,15 @@ typedef struct {
     char *text, *thinking; /* the answer; the thinking before it */
     gen_call *calls;       /* the tool calls of the answer; text has them as lines, too */
     size_t n_calls, cap_calls;
-    size_t n_content;  /* bytes of text before the first call */
-    int show_thinking; /* set by the caller: thinking is printed, too */
-    const char *tools; /* set by the caller: calls written as text are recognised; or NULL */
-    int in_call;       /* the last event was of a call */
-    int begun;         /* 1: gen_batch runs its sequence */
-    int dim;           /* 1: the terminal shows the style of thinking */
-    mn_stream *stream; /* NULL: the model has no tokeniser */
+    size_t n_content;   /* bytes of text before the first call */
+    int show_thinking;  /* set by the caller: thinking is printed, too */
+    const char *tools;  /* set by the caller: calls written as text are recognised; or NULL */
+    markdown *markdown; /* set by the caller: live text goes through it; or NULL */
+    int plain;          /* set by the caller: the answer is no Markdown */
+    int in_call;        /* the last event was of a call */
+    int begun;          /* 1: gen_batch runs its sequence */
+    int dim;            /* 1: the terminal shows the style of thinking */
+    mn_stream *stream;  /* NULL: the model has no tokeniser */
     double begin, first, last; /* seconds() of gen_restart, first and last id */
 } gen;
 

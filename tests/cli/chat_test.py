@@ -16,7 +16,9 @@ import termios
 import time
 import unicodedata
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "serve"))
 import cli_test
+import replay
 from cli_test import MODEL, Skipped, environment, equal, has, is_error, minerva, put, scratch
 
 FLAGS = ("--temp", "0", "--precision", "exact")
@@ -59,6 +61,8 @@ class Screen:
                 self.down(1)
             elif c == "\b":
                 self.column = max(0, self.column - 1)
+            elif c == "\t":
+                self.column = min(self.columns - 1, self.column // 8 * 8 + 8)
             else:
                 assert c >= " ", repr(c)
                 self.cell(c)
@@ -119,7 +123,7 @@ class Screen:
 class Chat:
     """minerva chat (or another command) on a pseudo-terminal of its own."""
 
-    def __init__(self, *args, command="chat", columns=80, rows=24, env=None, shell=None, **variables):
+    def __init__(self, *args, command="chat", columns=80, rows=24, env=None, shell=None, model=MODEL, **variables):
         self.master, self.slave = pty.openpty()
         self.size(columns, rows, 0)
         self.output, self.seen, self.screen = "", 0, Screen(columns, rows)
@@ -130,7 +134,7 @@ class Chat:
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         program = [sys.executable, "-c", shell, cli_test.MINERVA] if shell else [cli_test.MINERVA]
-        self.process = subprocess.Popen(program + [command, "-m", MODEL] + list(args), stdin=self.slave, stdout=self.slave, stderr=self.slave,
+        self.process = subprocess.Popen(program + [command, "-m", model] + list(args), stdin=self.slave, stdout=self.slave, stderr=self.slave,
                                         env=env, preexec_fn=own_terminal)
 
     def pid(self):
@@ -516,6 +520,140 @@ def test_context_full():
         r = piped(*flags, code=1, stdin="Hi\n" + "word " * 200 + "\n")  # the newest turn alone does not fit
         has(r.err, "the context 160")
         assert "oldest" not in r.err, r.err
+
+
+# ---- answers on a terminal ------------------------------------------------------------------------------------------
+CODE = "int main(void) { return 0; } /* a line that is longer than a row, **not bold** */\n\n\tputs(\"x\");"
+ANSWER = "# A *title*\n\nSome **bold words** and `code` that are wrapped between words, 2 * 3 * 4.\n\n- one item that is longer than a row of it\n\n```c\n" + CODE + \
+    "\n```\n\n\\(a_b*c*\\) \x1b[2J\x1b]0;title\x07 end"
+
+
+def saying(folder, *texts):
+    """A model in folder that says text n when the turn is turn(n): only its length counts."""
+    model = replay.Replay(folder, "<|go|>{{ messages[-1].content }}")
+    model.save(texts)
+    return lambda n: "x" * (model.at(n) - 1)
+
+
+def answer_of(output):
+    """What came between the line that was sent and the next prompt."""
+    return output[output.rindex("\033[?2004l"):output.rindex("\033[?2004h")] if output.count("\033[?2004h") else output
+
+
+def test_styled_answer():
+    """Markdown becomes styles, rows end between words, code is as it was; nothing moves the cursor, and the model sends no control character."""
+    with scratch() as folder:
+        turn = saying(folder, ANSWER)
+        chat = Chat(*FLAGS, "-n", "-1", columns=30, model=folder).prompt()
+        chat.send(turn(0) + "\r")
+        chat.wait("end")
+        begin = chat.output.rindex("\033[?2004l") + len("\033[?2004l")
+        chat.prompt()
+        text = chat.output[begin:chat.output.rindex("\033[?2004h")]
+        equal(set(re.findall(r"\033\[[0-9;]*(.)", text)), {"m"})  # written once: no cursor that moves, no row that is erased
+        assert "\033]" not in text and "\a" not in text and "\033[2J" not in text, text
+        has(text, "\033[0;1;4;35mA", "\033[0;1mbold", "\033[0;36mcode", "^[[2J^[]0;title^G", "\\(a_b*c*\\)")
+        plain = re.sub(r"\033\[[0-9;]*m", "", text).replace("\r", "")
+        has(plain, CODE)
+        rows = plain[:plain.index("```c")].split("\n")
+        assert max(map(len, rows)) <= 30, rows
+        equal([w for row in rows for w in row.split()], "A title Some bold words and code that are wrapped between words, 2 * 3 * 4. • one item that is longer than a row of it".split())
+        assert any(row.startswith("  ") and row.strip() for row in rows), rows  # the second row of the item
+        assert text.rstrip().endswith("end") or "\033[0m" in text[-12:], text
+        chat.send("/bye\r").end()
+
+
+def test_styled_off():
+    """Without colours words are wrapped and marks stay; with --plain the text is as it is, but for control characters; a pipe has all of it."""
+    with scratch() as folder:
+        turn = saying(folder, ANSWER)
+        chat = Chat(*FLAGS, "-n", "-1", columns=30, model=folder, NO_COLOR="1").prompt()
+        chat.send(turn(0) + "\r").prompt()
+        output = chat.send("/bye\r").end()
+        has(output.replace("\r", ""), "# A *title*", "**bold", CODE)
+        assert not re.search(r"\033\[[0-9;]*m", output), output
+        rows = output.replace("\r", "").split("# A *title*")[1].split("```c")[0].split("\n")
+        assert max(map(len, rows)) <= 30, rows
+        for how in (["--plain"], []):
+            chat = Chat(*FLAGS, "-n", "-1", *how, columns=30, model=folder).prompt()
+            if not how:
+                chat.line("/set plain on")
+            chat.send(turn(0) + "\r")
+            chat.wait("end\r\n")
+            has(chat.output.replace("\r", ""), ANSWER.replace("\x1b", "^[").replace("\x07", "^G"))
+            chat.prompt().send("/bye\r").end()
+        r = minerva("chat", "-m", folder, *FLAGS, "-n", "-1", stdin=(turn(0) + "\n").encode(), code=0)
+        equal(r.out, ANSWER + "\n")
+
+
+def test_styled_interrupt():
+    """Ctrl-C ends an answer within a span: what was held is shown, styles end."""
+    with scratch() as folder:
+        turn = saying(folder, "begin **" + "word " * 400)
+        chat = Chat(*FLAGS, "-n", "-1", "--device", "late", model=folder, **cli_test.SLOW).prompt()
+        chat.send(turn(0) + "\r").wait("begin")
+        chat.send("\x03").prompt()
+        chat.send("\x04").end(0)
+        for line in chat.output.replace("\r", "").split("\n"):
+            assert "minerva: " not in line or re.match(r"(\033\[\??[0-9;]*[a-zA-Z])*minerva: ", line), line
+
+
+def test_commands_regen():
+    """/regen: the next seed's answer in place of the last one, also behind earlier turns; /undo: as if the turn had not been."""
+    hot = ("--precision", "exact", "--temp", "1", "-n", "400")
+    with scratch() as folder:
+        def answers(text, *flags):
+            path = os.path.join(folder, "%d.json" % time.monotonic_ns())
+            r = piped(*hot, *flags, stdin=text + "\n/save " + path + "\n")
+            with open(path, encoding="utf-8") as f:
+                return [m["content"] for m in json.load(f) if m["role"] == "assistant"], path, r
+        first, path, _ = answers("Tell me a story.", "--seed", "1")
+        others = [answers("Tell me a story.", "--seed", seed)[0] for seed in ("2", "3")]
+        assert first not in others and others[0] != others[1]
+        equal(answers("Tell me a story.\n/regen", "--seed", "1")[0], others[0])
+        equal(answers("Tell me a story.\n/regen\n/regen", "--seed", "1")[0], others[1])
+        want = answers("More.", "--seed", "2", "--history", path)[0]
+        equal(answers("Tell me a story.\nMore.\n/regen", "--seed", "1")[0], want)
+        equal(answers("Tell me a story.\nWhat?\n/undo\nMore.", "--seed", "1")[0], answers("Tell me a story.\nMore.", "--seed", "1")[0])
+        equal(answers("What?\n/undo\nTell me a story.", "--seed", "1")[0], first)
+        equal(answers("Tell me a story.\nWhat?\n/undo\n/undo", "--seed", "1")[0], [])
+        for bad in ("/regen", "/undo", "Hi\n/undo\n/undo", "Hi\n/undo\n/regen"):
+            has(piped(*SHORT, code=2, stdin=bad + "\n").err, "error: /" + bad.rsplit("/", 1)[1], "expected one to")
+
+
+def test_commands_model():
+    """/model: the conversation goes on with another model; with the old one where that cannot be."""
+    with scratch() as folder:
+        saved = os.path.join(folder, "saved.json")
+        os.mkdir(folder + "/other")
+        turn = saying(folder + "/other", "other model")
+        chat = Chat(*FLAGS, "-n", "12").prompt()
+        chat.line("Tell me a story.")
+        chat.line("/model " + folder + "/none")
+        has(chat.output, "error", folder + "/none", "goes on with storyteller")
+        chat.line("More.")
+        chat.line("/model " + folder + "/other")
+        has(chat.output, "goes on with other")
+        chat.send(turn(0) + "\r")
+        chat.wait("other model")
+        chat.prompt()
+        chat.line("/model")
+        has(chat.output, "other (" + folder + "/other)")
+        chat.line("/model " + MODEL)
+        chat.line("Again.")
+        chat.line("/save " + saved)
+        chat.send("/bye\r").end()
+        with open(saved, encoding="utf-8") as f:
+            said = [m["content"] for m in json.load(f)]
+        equal((len(said), said[5]), (8, "other model"))
+        assert len(said[3]) > 9 and len(said[7]) > 9, said
+
+
+def test_commands_timings():
+    r = piped(*SHORT, stdin="/timings\nHi\n/timings\n/timings on\nHi\n")
+    has(r.err, "there is no answer yet")
+    equal(len(re.findall(r"prompt: \d+ tokens in [\d.]+ s, [\d.]+ t/s; answer: 3 tokens in [\d.]+ s, [\d.]+ t/s; context: \d+ of 1024", r.err)), 2)
+    is_error(piped(*SHORT, code=2, stdin="/timings maybe\n"), "/timings", "maybe")
 
 
 # ---- piped ----------------------------------------------------------------------------------------------------------
