@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`minerva serve` with the openai client, and with Anthropic's (messages_client.py), as their users call it: client_test.py MINERVA FOLDER.
 
-The client is installed below FOLDER once, from PyPI, pinned by hash (requirements.txt); without a network the test is skipped with a
+The clients are installed below FOLDER once, from PyPI, pinned by hash (clients/sdks.txt); without a network the test is skipped with a
 line. Each test is a function test_GROUP_what(client, server); a failed check raises."""
 import os
 import sys
@@ -372,7 +372,7 @@ def run(groups, server, key=None):
             print(name, flush=True)
             with openai.OpenAI(base_url=server.url + "/v1", api_key=key or "none", max_retries=0, timeout=100) as client:
                 test(client, server)
-        if anthropic and {"chat", "key"} & set(groups):
+        if {"chat", "key"} & set(groups):
             print("messages", flush=True)
             messages_client.run(anthropic, server, key or "none")
 
@@ -384,19 +384,15 @@ def main():
         print("this minerva was built without its server")
         sys.exit(77)
     os.makedirs(folder, exist_ok=True)
-    target = pypi.install(folder, os.path.join(HERE, "requirements.txt"), "the openai client")
+    target = pypi.install(folder, os.path.join(HERE, "clients", "sdks.txt"), "the openai client")
     if not target:
         sys.exit(77)
-    other = pypi.install(folder, os.path.join(HERE, "anthropic_requirements.txt"), "the anthropic client")
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith(("OPENAI_", "ANTHROPIC_")):
             del os.environ[name]
     sys.path.insert(0, target)
+    import anthropic
     import openai
-    anthropic = None
-    if other:
-        sys.path.insert(0, other)
-        import anthropic
     # in the other classes what comes out depends on how many rows are computed at once
     exact = "--device", "cpu", "--precision", "exact"
     run(["chat", "text", "errors"], served.Server(minerva, *exact))
