@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 import messages
+import responses
 import served
 from calls_table import FORMS, OPENS, ROWS, TOKENS_ONLY, TOOLS, USUAL
 from replay import GO, Replay
@@ -84,6 +85,20 @@ def check_row(c, name, body, want):
     check(name, (whole[0], whole[1], [(n, read(a)) for n, a in whole[2]], whole[3]) == wanted, whole)
     check(name + ", streamed", streamed == whole, streamed)
     check_messages(c, name, body, wanted)
+    check_responses(c, name, body, wanted)
+
+
+def check_responses(c, name, body, wanted):
+    """The same row by OpenAI Responses."""
+    if set(body) - {"messages", "max_tokens", "tools", "chat_template_kwargs"}:
+        return
+    ask = {"input": body["messages"], "max_output_tokens": body["max_tokens"], "tools": [{"type": "function", **t["function"]} for t in body["tools"]],
+           "chat_template_kwargs": body["chat_template_kwargs"]}
+    want = (*wanted[:3], "completed")
+    for how in (responses.post, responses.streamed):
+        found = how(c.connection, ask)
+        text, thinking, calls, status = responses.parts(found)
+        check("%s, responses.%s" % (name, how.__name__), (text, thinking, calls, status) == want, found)
 
 
 def check_messages(c, name, body, wanted):

@@ -21,6 +21,7 @@ import threading
 import time
 
 import messages
+import responses
 import served
 import streams
 
@@ -61,7 +62,9 @@ def metrics(url, headers=None):
 TEXT = ["One", " two", " three", " four", " five"]
 
 
-NAMED = ["message_start", "ping", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"]
+# Events of dialects by path, and how many of them tell the client nothing of the answer.
+NAMED = {"/v1/messages": (["message_start", "ping", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"], 2),
+         "/v1/responses": (["response." + x for x in ("created", "in_progress", "output_item.added", "output_text.delta", "output_item.done", "completed")], 2)}
 
 
 class Fake:
@@ -105,8 +108,8 @@ class Fake:
                     step = fake.next() if fake.next else fake.script[min(number, len(fake.script) - 1)]
                 if isinstance(step, int) and step >= 400:
                     self.whole(step, {"error": {"message": "told to", "code": None}}, [("Retry-After", "7")])
-                elif self.path == "/v1/messages":
-                    self.named(step)
+                elif self.path in NAMED:
+                    self.named(NAMED[self.path][0], step)
                 elif not json.loads(body).get("stream"):
                     self.finish_whole(step)
                 else:
@@ -152,11 +155,11 @@ class Fake:
                 self.event("data: [DONE]\n\n")
                 self.event("")
 
-            def named(self, step):
-                """Anthropic's events; step: how many, counted without the comment."""
+            def named(self, names, step):
+                """Events of a dialect; step: how many, counted without the comment."""
                 self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
                 self.event(": keep-alive\n\n")
-                for name in NAMED[:step]:
+                for name in names[:step]:
                     self.event("event: %s\ndata: %s\n\n" % (name, json.dumps({"type": name}, separators=(",", ":"))))
                 if step is not None:
                     return self.drop()
@@ -246,20 +249,22 @@ def fakes():
     assert (seen.status, seen.headers["Retry-After"], len(a.posts), len(b.posts)) == (429, "7", 1, 1), seen
     seen, m, (a, b) = case([503, None], [503, None])  # both come back at the next question after their health
     whole(seen)
-    cut_messages()
+    for path in NAMED:
+        cut_named(path)
     silent()
 
 
-def cut_messages():
-    """A stream of Anthropic's events, cut at each: before the first block another server has the request, then an error ends it."""
+def cut_named(path):
+    """A stream of a dialect's events, cut at each: before the first block another server has the request, then an error ends it."""
+    named, n_before = NAMED[path]
     shown = lambda names: [x for x in names if x != "ping"]
     with Fake() as a, Fake() as b, Front([a.url, b.url]) as front:
-        for n in range(len(NAMED)):
-            until(lambda: ask(front.url, "GET", "/health")[2].count('"ready"') >= (3 if n < 3 else 2))
+        for n in range(len(named)):
+            until(lambda: ask(front.url, "GET", "/health")[2].count('"ready"') >= (3 if n <= n_before else 2))
             before, steps = len(a.posts) + len(b.posts), iter([n])
             a.next = b.next = lambda: next(steps, None)
-            status, _, text = ask(front.url, "POST", "/v1/messages", {"messages": messages.STORY, "stream": True})
-            want, n_posts = (shown(NAMED), 2) if n < 3 else (shown(NAMED[:n]) + ["error"], 1)
+            status, _, text = ask(front.url, "POST", path, {"messages": messages.STORY, "input": responses.STORY, "stream": True})
+            want, n_posts = (shown(named), 2) if n <= n_before else (shown(named[:n]) + ["error"], 1)
             assert status == 200 and shown(re.findall("^event: (.*)$", text, re.M)) == want and len(a.posts) + len(b.posts) - before == n_posts, (n, text)
 
 
@@ -337,8 +342,44 @@ def by_messages(front):
     messages.refused(c, {**body, "messages": []}, 400, "invalid_request_error", "messages:")
 
 
+def by_responses(front):
+    """OpenAI Responses through a front: whole, streamed, errors."""
+    c = http.client.HTTPConnection(*re.match(r"https?://([\d.]+):(\d+)", front.url).groups(), timeout=served.LIMIT)
+    request = c.request
+    c.request = lambda *args: request(*args[:3], headers={"Authorization": "Bearer beta"})
+    body = {"input": responses.STORY, "max_output_tokens": 6, "temperature": 0}
+    a, b = responses.post(c, body), responses.streamed(c, {**body, "tools": [{"type": "other", "usage": {"input_tokens": 1, "output_tokens": 99}}]})
+    assert responses.parts(a) == responses.parts(b)
+    lines = lambda: [x for x in map(json.loads, re.findall(r"^{.*}$", front.text(), re.M)) if x["path"] == responses.PATH and x["status"] == 200]
+    until(lambda: len(lines()) == 2)
+    for line, usage in zip(lines(), (a["usage"], b["usage"])):
+        assert (line["prompt_tokens"], line["completion_tokens"]) == (usage["input_tokens"], usage["output_tokens"]), (line, usage)
+    responses.keeps(c, {**body, "max_output_tokens": 12}, responses.post(c, {**body, "max_output_tokens": 12}))
+    responses.refused(c, {**body, "input": []}, 400, "input:", "input")
+    c.request = lambda *args: request(*args[:3], headers={"Authorization": "Bearer alpha"})  # of another key
+    responses.refused(c, {**body, "previous_response_id": a["id"]}, 404, a["id"], "previous_response_id")
+    responses.refused(c, None, 404, "not found", path=responses.PATH + "/" + a["id"], method="GET")
+
+
+def kept_by_one():
+    """Of several servers one has a response: the front asks them in turn."""
+    with served.Server(MINERVA, "--device", "cpu") as one, served.Server(MINERVA, "--device", "cpu", "--keep-responses", 0) as two, Front([one.url, two.url, "http://127.0.0.1:1"]) as front:
+        c = http.client.HTTPConnection(*re.match(r"https?://([\d.]+):(\d+)", front.url).groups(), timeout=served.LIMIT)
+        direct = http.client.HTTPConnection(*re.match(r"https?://([\d.]+):(\d+)", one.url).groups(), timeout=served.LIMIT)
+        body = {"input": responses.STORY, "max_output_tokens": 6, "temperature": 0}
+        first = responses.post(direct, body)
+        for _ in range(3):  # whichever the front asks first
+            responses.post(c, {**body, "previous_response_id": first["id"]})
+            responses.streamed(c, {**body, "previous_response_id": first["id"]})
+            assert responses.get(c, first["id"]) == first
+        responses.refused(c, {**body, "previous_response_id": "resp_1"}, 404, "resp_1", "previous_response_id")
+        responses.get(c, first["id"], "DELETE")
+        responses.refused(c, None, 404, "not found", path=responses.PATH + "/" + first["id"], method="DELETE")
+
+
 def access():
     flags()
+    kept_by_one()
     with tempfile.TemporaryDirectory() as folder:
         keys = folder + "/keys"
         with open(keys, "w") as f:
@@ -357,6 +398,7 @@ def access():
                                                                                "stream_options": {"include_usage": True}}, {"X-Api-Key": "beta"})
             assert status == 200 and text.endswith("data: [DONE]\n\n"), text
             by_messages(front)
+            by_responses(front)
             until(lambda: headers["X-Request-Id"] in front.text())
             log = {x["id"]: x for x in map(json.loads, re.findall(r"^{.*}$", front.text(), re.M))}
             for found in log["r-17"], log[headers["X-Request-Id"]]:

@@ -58,12 +58,15 @@ static void test_named(size_t n) {
     static const char start[] = "event: message_start\ndata: {\"type\":\"message_start\"}\n\n";
     static const char ping[] = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
     static const char begin[] = "event: content_block_start\ndata: {\"index\":0}\n\n";
-    static const char stopped[] = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":"
-                                  "\"overloaded_error\",\"message\":\"x\"}}\n\n";
+    static const char *const stopped_by[] = {
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
+        "event: error\ndata: {\"error\":{\"code\":\"server_is_overloaded\",\"param\":null}}\n\n"};
     static const char *const last[] = {
         "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
-        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"}}\n\n"};
-    for (size_t i = 0; i < 2; i++) {
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"}}\n\n",
+        "event: response.completed\ndata: {}\n\n", "event: response.incomplete\ndata: {}\n\n"};
+    for (size_t i = 0; i < MN_COUNT(last); i++) {
+        const char *stopped = stopped_by[i % 2];
         relay_stream t = {0};
         mn_text out = {0};
         CHECK(feed(&t, start, n, &out) && feed(&t, ping, n, &out) && is(&out, ping));

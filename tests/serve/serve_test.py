@@ -21,6 +21,7 @@ import threading
 import time
 
 import messages
+import responses
 import raw_heads
 import served
 
@@ -233,9 +234,12 @@ def endpoints():
         assert until(lambda: metric(s, "forced_tokens_total")) > 10  # with the engine's next beat
         assert 0 < metric(s, "form_seconds_step_max") <= metric(s, "form_seconds_total")
         messages.check(c.connection, 1024)
+        responses.check(c.connection, 1024)
         # metrics
         assert metric(s, "generation_tokens_total") > 40 and until(lambda: metric(s, "num_requests_running") == 0)
         assert metric(s, "time_to_first_token_seconds_count") > 5
+    with served.Server(MINERVA, "--device", "cpu", "--keep-responses", 1) as s:
+        responses.evicts(Client(s).connection)
 
 
 # What the endpoint picker of the Kubernetes inference gateway reads by default, now and (gpu_cache_usage_perc) formerly.

@@ -63,6 +63,8 @@ static void answer_free(reading *x) {
         s->answers = a->next;
     if (a->next)
         a->next->prev = a->prev;
+    if (a->form->dialect && a->form->dialect->free)
+        a->form->dialect->free(a->own);
     free(a->echo);
     free(a->g);
     mn_text_free(&a->head);

@@ -48,6 +48,7 @@ struct answer {
     double last_sent;
     mn_text head; /* of each chunk, up to the index of the choice */
     char **echo;  /* completions: [n_prompts] texts before the answers, or NULL */
+    void *own;    /* the dialect's, freed by its `free` */
 };
 
 /* The route of a form: reads r and begins an answer, which r owns from then on; or refuses it. */
@@ -71,6 +72,8 @@ void answer_defaults(answer *a);
 /* The chat's requests for its dialects: reads a->body and makes its prompt, for answers of a->form.
  * 0: the error is set. */
 int chat_read(answer *a, json_error *e);
+/* One entry of the list of logprobs. */
+void chat_logprob(answer *a, generation *g, const wire_event *e);
 /* The id of a call: 9 letters and digits, which suit all templates. */
 void chat_put_call_id(mn_text *out);
 

@@ -261,8 +261,7 @@ static void chat_whole(answer *a, generation *g, const char *finish, mn_text *ou
     mn_text_printf(out, ",\"finish_reason\":\"%s\"", finish);
 }
 
-/* One entry of logprobs.content. */
-static void chat_logprob(answer *a, generation *g, const wire_event *e) {
+void chat_logprob(answer *a, generation *g, const wire_event *e) {
     mn_text *b = &g->logprobs;
     mn_text_puts(b, b->len ? "," : "");
     logprob_entry(a, b, e->token, e->logprob);

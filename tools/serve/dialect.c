@@ -3,7 +3,7 @@
 #include "serve/dialect.h"
 #include <string.h>
 
-static const dialect *const dialects[] = {&dialect_messages};
+static const dialect *const dialects[] = {&dialect_messages, &dialect_responses};
 
 /* ---- paths and errors ------------------------------------------------------------------------ */
 
@@ -53,11 +53,10 @@ int dialect_read(answer *a, json_error *e) {
     return 0;
 }
 
-int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, json_error *e) {
+int dialect_count_chat(served *m, const dialect *d, cJSON *chat, uint32_t *n, json_error *e) {
     int32_t *ids = NULL;
     int has_tools = 0;
     ask_form form = {0};
-    cJSON *chat = translate(d, body, e);
     const int ok =
         chat && form_calls(chat, &form, &has_tools, e) && chat_ids(m, chat, has_tools, &ids, n, e);
     if (!ok && d->refused)
@@ -66,6 +65,10 @@ int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, j
     form_free(&form);
     cJSON_Delete(chat);
     return ok;
+}
+
+int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, json_error *e) {
+    return dialect_count_chat(m, d, translate(d, body, e), n, e);
 }
 
 /* ---- building the chat's request ------------------------------------------------------------- */

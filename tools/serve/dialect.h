@@ -3,6 +3,7 @@
  *
  *   dialect.c            which dialect a path has; errors; the way through an answer
  *   dialect_messages.c, dialect_messages_request.c   Anthropic Messages
+ *   dialect_responses.h   OpenAI Responses
  *
  * A dialect has one choice per request. While the answer runs, the pieces of a stream are gathered
  * in g->content as they go to the client, with everything that is around them; whole answers use
@@ -34,6 +35,7 @@ typedef struct dialect {
     void (*error)(const http_request *r, const json_error *e, mn_text *out);
     /* The same error in a stream that has begun; the stream ends with it. */
     void (*stream_error)(const http_request *r, const json_error *e, mn_text *out);
+    void (*free)(void *own); /* `own` of an answer, or NULL; NULL: there is none */
 } dialect;
 
 /* The dialect of a path; NULL: OpenAI's. */
@@ -46,6 +48,8 @@ void dialect_name_request(const dialect *d, http_request *r);
 int dialect_read(answer *a, json_error *e);
 /* A route that counts the tokens of a prompt: with the translated request. 0: the error is set. */
 int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, json_error *e);
+/* The same with the chat's request, which it takes over; NULL: out of memory. */
+int dialect_count_chat(served *m, const dialect *d, cJSON *chat, uint32_t *n, json_error *e);
 
 /* ---- building the chat's request; each 0: out of memory -------------------------------------- */
 /* Takes v over, also on failure. */
@@ -55,4 +59,5 @@ int dialect_copy(cJSON *object, const char *name, const cJSON *v); /* v NULL: no
 
 /* ---- the dialects ---------------------------------------------------------------------------- */
 extern const dialect dialect_messages;
+extern const dialect dialect_responses;
 #endif

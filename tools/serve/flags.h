@@ -7,7 +7,7 @@
 typedef struct {
     const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca, *settings;
     int64_t port, n_seq, max_queue, max_connections, max_body, max_unfinished, drain, per_key,
-        kv_mb, receive, ping, engine_timeout;
+        kv_mb, receive, ping, engine_timeout, responses;
     int insecure, embeddings, no_cache, metrics_open, metrics_names, manage, log_format;
     arg_texts replicas, more_replicas, aliases, origins;
 } serve_flags;

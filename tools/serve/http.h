@@ -30,6 +30,7 @@ typedef struct http_request {
     char model[96];
     uint64_t n_prompt, n_new;
     double first_at;
+    uint64_t n_events; /* events of a dialect that numbers them */
 } http_request;
 
 typedef struct {

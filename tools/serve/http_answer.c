@@ -73,7 +73,8 @@ static int add_cors(const exchange *x, struct MHD_Response *response) {
     return http_answer_add(response, "Access-Control-Allow-Origin", origin) &&
            http_answer_add(response, "Access-Control-Allow-Headers",
                            asked && is_list(asked) ? asked : "authorization, content-type") &&
-           http_answer_add(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS") &&
+           http_answer_add(response, "Access-Control-Allow-Methods",
+                           "GET, POST, DELETE, OPTIONS") &&
            http_answer_add(response, "Access-Control-Expose-Headers",
                            "x-request-id, request-id, retry-after") &&
            http_answer_add(response, "Access-Control-Max-Age", "600") &&

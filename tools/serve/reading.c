@@ -87,6 +87,7 @@ static int hand_over(reading *x) {
 void reading_start(reading *x, serve *s, http_request *r) {
     x->s = s;
     x->http = r;
+    x->key = r->key;
     r->owner = x;
     if (x->counts && !serve_admit(s, r, 1))
         return;

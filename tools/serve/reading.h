@@ -15,6 +15,7 @@ typedef struct reading {
     _Atomic int gone;   /* likewise, for the thread */
     cJSON *body;        /* of the request; its owner's texts may point into it */
     json_error e;
+    int key;     /* of the request */
     int running; /* a thread has it: nothing else may be touched */
     int counts;  /* it is a request of generations: it needs room in the queue while it is read */
     char *text;  /* of the body, for a thread */

@@ -37,6 +37,7 @@ static void relay_give_up(relay_request *q, unsigned status, const char *message
         return;
     }
     q->owner->counts.n_interrupted += (uint64_t)q->stream.has_token;
+    q->http->n_events = q->stream.n_named;
     serve_stream_error(q->http, status, "server_error", message, &b);
     mn_text_puts(&b, dialect_of(q->http->path) ? "" : "data: [DONE]\n\n");
     http_put(q->http, b.ptr ? b.ptr : "", b.len);
@@ -64,9 +65,11 @@ static void note_usage(relay_request *q, const mn_text *text) {
     unsigned long long n_prompt = 0;
     unsigned long long n_cached = 0;
     unsigned long long n_new = 0;
+    const int is_response =
+        message && sscanf(message, "%llu,\"output_tokens\":%llu", &n_prompt, &n_new) == 2;
     if (chat && sscanf(chat, "%llu,\"completion_tokens\":%llu", &n_prompt, &n_new) < 1)
         return;
-    if (message &&
+    if (message && !is_response &&
         sscanf(message,
                "%llu,\"cache_creation_input_tokens\":%*u,\"cache_read_input_tokens\":%llu,"
                "\"output_tokens\":%llu",
@@ -181,6 +184,17 @@ static int is_refusal(int status) {
     return status == 429 || status == 502 || status == 503 || status == 504;
 }
 
+/* 1 if the answer is that this server does not have the response that was asked for: another one
+ * may have it. */
+static int is_unknown_response(const relay_request *q) {
+    static const char *const codes[] = {"\"code\":\"previous_response_not_found\"",
+                                        "\"code\":\"response_not_found\""};
+    size_t i = 0;
+    while (i < MN_COUNT(codes) && !behind(&q->whole, codes[i]))
+        i++;
+    return i < MN_COUNT(codes) && dialect_of(q->http->path) == &dialect_responses;
+}
+
 /* A server has given a whole answer that is no stream. */
 static void on_whole(relay_request *q, replica *r, const upstream_call *c) {
     const int status = upstream_status(c);
@@ -190,6 +204,8 @@ static void on_whole(relay_request *q, replica *r, const upstream_call *c) {
     const int others = replicas_choose(&q->owner->all, &q->blocks, q->tried, &n_known) != NULL;
     if (is_refusal(status) && (others || status != 429))
         try_again(q, "it refused the request");
+    else if (status == 404 && others && is_unknown_response(q))
+        try_again(q, "it does not know the response");
     else
         answer_whole(q, c);
 }
@@ -289,6 +305,7 @@ static void send_on(relay_request *q) {
         return;
     }
     upstream_params p = {.base = r->url,
+                         .deletes = !strcmp(q->http->method, "DELETE"),
                          .path = q->http->path,
                          .body = strcmp(q->http->method, "POST") ? NULL : q->http->body,
                          .n_body = q->http->n_body,
@@ -399,10 +416,11 @@ static int is_refused(serve *s, http_request *r) {
         http_error(r, 503, "server_error", NULL, "draining", "the server is being stopped");
         return 1;
     }
-    if (strcmp(r->method, "GET") && strcmp(r->method, "HEAD") && strcmp(r->method, "POST")) {
-        http_header(r, "Allow", "GET, POST");
+    if (strcmp(r->method, "GET") && strcmp(r->method, "HEAD") && strcmp(r->method, "POST") &&
+        strcmp(r->method, "DELETE")) {
+        http_header(r, "Allow", "GET, POST, DELETE");
         http_error(r, 405, "invalid_request_error", NULL, "method_not_allowed",
-                   "expected GET or POST");
+                   "expected GET, POST or DELETE");
         return 1;
     }
     for (const relay_request *q = s->relay->requests; q; q = q->next)
@@ -422,7 +440,7 @@ static int is_refused(serve *s, http_request *r) {
 
 void relay_handle(void *arg, http_request *r) {
     serve *s = arg;
-    const int asks = strcmp(r->method, "POST") != 0;
+    const int asks = !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
     if (asks && !strcmp(r->path, "/"))
         route_page(s, r);
     else if (asks && !strcmp(r->path, "/health/live"))

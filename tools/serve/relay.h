@@ -28,6 +28,7 @@ typedef struct {
     int is_over;       /* [DONE] has come */
     int refused;       /* an error event of status 503 came: nothing behind it is used */
     int is_named;      /* events of a dialect: not compared, so never resumed behind a token */
+    uint64_t n_named;  /* such events; the next one has this number */
     int differs;       /* the next server's answer is not the first one's */
     uint64_t n_passed; /* events with choices that the client has, and their hash */
     uint64_t n_now;    /* of the server that sends now */

@@ -88,18 +88,39 @@ static int has_name(const char *event, const char *name) {
     return !strncmp(found, name, n) && found[n] == '\n';
 }
 
-/* An event with a name, which OpenAI's streams have not. Before the first token the beginning of
+/* 1 if the event has one of the names. */
+static int has_one_of(const char *event, const char *const *names, size_t n) {
+    size_t i = 0;
+    while (i < n && !has_name(event, names[i]))
+        i++;
+    return i < n;
+}
+
+/* 1 if an event says that the server is being stopped. */
+static int says_stopped(const char *event, size_t n) {
+    static const char *const marks[] = {"\"error\":{\"type\":\"overloaded_error\"",
+                                        "\"error\":{\"code\":\"server_is_overloaded\""};
+    size_t i = 0;
+    while (i < MN_COUNT(marks) && !memmem(event, n, marks[i], strlen(marks[i])))
+        i++;
+    return i < MN_COUNT(marks);
+}
+
+/* An event with a name, as streams of dialects have them. Before the first token the beginning of
  * the message is held back; a ping goes to the client at once. 0: the stream of this server ends
  * here. */
 static int on_named(relay_stream *t, const char *event, size_t n, mn_text *out) {
-    static const char stopped[] = "\"error\":{\"type\":\"overloaded_error\"";
-    const int is_error = has_name(event, "error");
-    const int is_start = has_name(event, "message_start");
+    static const char *const starts[] = {"message_start", "response.created",
+                                         "response.in_progress"};
+    static const char *const ends[] = {"error", "message_stop", "response.completed",
+                                       "response.incomplete", "response.failed"};
+    const int is_start = has_one_of(event, starts, MN_COUNT(starts));
     t->is_named = 1;
-    t->refused = is_error && !t->has_token && memmem(event, n, stopped, sizeof stopped - 1) != NULL;
+    t->n_named++;
+    t->refused = has_name(event, "error") && !t->has_token && says_stopped(event, n);
     if (t->refused)
         return 0;
-    t->is_over |= is_error || has_name(event, "message_stop");
+    t->is_over |= has_one_of(event, ends, MN_COUNT(ends));
     if (!t->has_token && !is_start && !has_name(event, "ping"))
         relay_stream_release(t, out);
     mn_text *to = t->has_token || !is_start ? out : &t->held;
@@ -167,8 +188,10 @@ int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, mn_text *out
 void relay_stream_again(relay_stream *t) {
     mn_text_clear(&t->rest);
     mn_text_clear(&t->held);
-    if (!t->has_token)
+    if (!t->has_token) {
         mn_text_clear(&t->head);
+        t->n_named = 0;
+    }
     t->n_now = 0;
     t->now = 0;
     t->is_over = 0;

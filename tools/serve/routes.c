@@ -15,6 +15,10 @@ static const route routes[] = {
     {"POST", "/v1/completions", route_completion},
     {"POST", "/v1/messages", route_messages},
     {"POST", "/v1/messages/count_tokens", route_count_tokens},
+    {"POST", "/v1/responses", route_responses},
+    {"POST", "/v1/responses/input_tokens", route_input_tokens},
+    {"GET", "/v1/responses/", route_response},
+    {"DELETE", "/v1/responses/", route_response_delete},
     {"POST", "/v1/embeddings", route_embeddings},
     {"GET", "/v1/models", route_models},
     {"GET", "/v1/models/", route_model},
@@ -65,24 +69,36 @@ static int find_meant(const char *path, char *out, size_t n) {
     return 0;
 }
 
-void serve_request(void *arg, http_request *r) {
-    serve *s = arg;
-    const route *found = NULL;
+/* A path that has no such method: names those that it has. */
+static void refuse_method(http_request *r) {
     char message[400];
+    mn_text methods = {0};
+    const char *path = NULL;
     for (size_t i = 0; i < MN_COUNT(routes); i++) {
         if (!routes_matches(&routes[i], r->path))
             continue;
-        found = &routes[i];
-        if (accepts(found, r->method)) {
-            found->answer(s, r);
+        mn_text_printf(&methods, "%s%s", path ? ", " : "", routes[i].method);
+        path = routes[i].path;
+    }
+    const char *list = methods.failed ? "another" : methods.ptr;
+    snprintf(message, sizeof message, "%s: found the method %.20s, expected %s", path, r->method,
+             list);
+    http_header(r, "Allow", list);
+    http_error(r, 405, "invalid_request_error", NULL, "method_not_allowed", message);
+    mn_text_free(&methods);
+}
+
+void serve_request(void *arg, http_request *r) {
+    serve *s = arg;
+    char message[400];
+    for (size_t i = 0; i < MN_COUNT(routes); i++) {
+        if (routes_matches(&routes[i], r->path) && accepts(&routes[i], r->method)) {
+            routes[i].answer(s, r);
             return;
         }
     }
-    if (found) {
-        snprintf(message, sizeof message, "%s: found the method %.20s, expected %s", found->path,
-                 r->method, found->method);
-        http_header(r, "Allow", found->method);
-        http_error(r, 405, "invalid_request_error", NULL, "method_not_allowed", message);
+    if (is_path(r->path)) {
+        refuse_method(r);
         return;
     }
     char meant[220];
@@ -122,8 +138,7 @@ void serve_refuse(serve *s, http_request *r, const json_error *e) {
     (void)s;
     if (e->status == 503)
         http_header(r, "Retry-After", "2");
-    http_error(r, e->status ? e->status : 400,
-               e->status >= 500 ? "server_error" : "invalid_request_error",
+    http_error(r, e->status ? e->status : 400, serve_error_type(e->status),
                e->param[0] ? e->param : NULL, e->code, e->message);
 }
 
@@ -249,6 +264,30 @@ static void put_member(mn_text *out, const char *name, const char *value) {
         mn_text_puts(out, "null");
 }
 
+const char *serve_error_type(unsigned status) {
+    static const struct {
+        unsigned status;
+        const char *type;
+    } types[] = {
+        {401, "authentication_error"}, {403, "permission_error"}, {429, "rate_limit_error"}};
+    for (size_t i = 0; i < MN_COUNT(types); i++)
+        if (types[i].status == status)
+            return types[i].type;
+    return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+void serve_put_error(const http_request *r, const char *type, const char *param, const char *code,
+                     const char *message, mn_text *out) {
+    mn_text_puts(out, "{\"error\":{\"message\":");
+    json_stringz(out, message);
+    put_member(out, "type", type);
+    put_member(out, "param", param);
+    put_member(out, "code", code);
+    mn_text_puts(out, "},\"request_id\":");
+    json_stringz(out, r->id);
+    mn_text_puts(out, "}\n");
+}
+
 void http_error(http_request *r, unsigned status, const char *type, const char *param,
                 const char *code, const char *message) {
     const dialect *d = dialect_of(r->path);
@@ -259,14 +298,7 @@ void http_error(http_request *r, unsigned status, const char *type, const char *
         dialect_error(d, r, &e);
         return;
     }
-    mn_text_puts(&out, "{\"error\":{\"message\":");
-    json_stringz(&out, message);
-    put_member(&out, "type", type);
-    put_member(&out, "param", param);
-    put_member(&out, "code", code);
-    mn_text_puts(&out, "},\"request_id\":");
-    json_stringz(&out, r->id);
-    mn_text_puts(&out, "}\n");
+    serve_put_error(r, type, param, code, message, &out);
     http_answer(r, status, "application/json", &out);
 }
 

@@ -10,6 +10,7 @@
 #include "serve/follow.h"
 #include "serve/notify.h"
 #include "serve/relay.h"
+#include "serve/responses_store.h"
 #include "serve/tasks.h"
 #include <fcntl.h>
 #include <malloc.h>
@@ -86,6 +87,8 @@ static const arg_row load_rows[] = {
     {"--max-unfinished", "MIB", ARG_INT, F(max_unfinished), 1, 1 << 24, NULL,
      "bodies that have not arrived whole, together, without the first 64 KiB\nof each (default: "
      "256; at least --max-body)"},
+    {"--keep-responses", "MIB", ARG_INT, F(responses), 0, 1 << 20, NULL,
+     "the last responses of /v1/responses, for previous_response_id (default: 64;\n0: none)"},
     {"--receive-timeout", "S", ARG_INT, F(receive), 1, 86400, NULL,
      "time for a request to arrive, and of a connection without one (default: 60)"},
     {"--ping", "S", ARG_INT, F(ping), 1, 86400, NULL,
@@ -436,6 +439,8 @@ static int serve_all(serve *s) {
     s->created = (int64_t)time(NULL);
     g.fd = open_signals();
     loop_add(s->set, g.fd, EPOLLIN, &signal_watch);
+    if (!relay_is_asked(s->flags) && s->flags->responses)
+        s->responses = responses_store_open((size_t)s->flags->responses << 20);
     if (relay_is_asked(s->flags))
         code = open_front(s);
     else
@@ -457,6 +462,7 @@ static void serve_close(serve *s) {
     relay_free(s->relay);
     tasks_free(s->tasks);
     models_free(s);
+    responses_store_free(s->responses);
     access_free(&s->access);
     if (s->set > 0)
         close(s->set);
@@ -491,6 +497,7 @@ int cmd_serve(int argc, char **argv) {
                        .max_connections = 4096,
                        .max_body = 32,
                        .max_unfinished = 256,
+                       .responses = 64,
                        .receive = 60,
                        .ping = 15,
                        .engine_timeout = 60,

@@ -42,6 +42,7 @@ typedef struct serve {
     struct tasks *tasks;                   /* threads that read long requests; NULL: none */
     struct generation *table[SERVE_TABLE]; /* by id; those that engines know or will */
     struct answer *answers;                /* all that run */
+    struct responses_store *responses;     /* of /v1/responses; NULL: none is kept */
     struct embedding *embeddings;          /* requests that wait for vectors */
     unsigned n_generations;                /* of them, not finished */
     unsigned n_reading;                    /* requests of generations that threads read */
@@ -60,6 +61,11 @@ void serve_ended(void *s, const http_request *r); /* any request: it is counted 
 void serve_refuse(serve *s, http_request *r, const json_error *e);
 /* The count of the requests of r's key; clients without a key share one. */
 unsigned *serve_in_flight(serve *s, const http_request *r);
+/* The type of OpenAI's errors of a status. */
+const char *serve_error_type(unsigned status);
+/* Appends OpenAI's error: {"error": {"message", "type", "param", "code"}, "request_id"}. */
+void serve_put_error(const http_request *r, const char *type, const char *param, const char *code,
+                     const char *message, mn_text *out);
 /* A whole JSON answer of status 200. */
 void serve_json(serve *s, http_request *r, mn_text *body);
 /* Appends the event of an error in a stream that has begun, in the form of r's path. */
@@ -89,6 +95,10 @@ void route_chat(serve *s, http_request *r);
 void route_completion(serve *s, http_request *r);
 void route_messages(serve *s, http_request *r);
 void route_count_tokens(serve *s, http_request *r);
+void route_responses(serve *s, http_request *r);
+void route_input_tokens(serve *s, http_request *r);
+void route_response(serve *s, http_request *r);        /* GET /v1/responses/ID */
+void route_response_delete(serve *s, http_request *r); /* DELETE likewise */
 void route_embeddings(serve *s, http_request *r);
 void route_tokenize(serve *s, http_request *r);
 void route_detokenize(serve *s, http_request *r);

@@ -181,6 +181,8 @@ static void set_options(upstream_call *c) {
     api->easy_setopt(easy, CURLOPT_HTTPHEADER, c->headers);
     if (c->owner->ca)
         api->easy_setopt(easy, CURLOPT_CAINFO, c->owner->ca);
+    if (c->params.deletes)
+        api->easy_setopt(easy, CURLOPT_CUSTOMREQUEST, "DELETE");
     if (!c->params.body)
         return;
     api->easy_setopt(easy, CURLOPT_POST, 1L);

@@ -13,6 +13,7 @@ enum { UPSTREAM_HEADERS = 8 };
 typedef struct {
     const char *base, *path; /* http://HOST:PORT, and a path that is not encoded */
     const char *body;        /* NULL: GET; else POST; it outlives the call */
+    int deletes;             /* without body: DELETE */
     size_t n_body;
     const char *headers[UPSTREAM_HEADERS]; /* "Name: value"; copied */
     size_t n_headers;
