@@ -13,6 +13,7 @@
 #include "fuzz.h"
 #include "serve/answer.h"
 #include "serve/embeddings.h"
+#include "serve/responses_store.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,9 +49,11 @@ double seconds(void) {
     return now += 1e-3;
 }
 
+/* Ids of answers are made of it: an input can name the response of its first request. */
+static uint64_t last_seed;
+
 uint64_t sampling_seed(void) {
-    static uint64_t seed;
-    return ++seed;
+    return ++last_seed;
 }
 
 void app_remark(const app *a, const char *fmt, ...) {
@@ -170,6 +173,17 @@ unsigned http_connections(const http_server *s) {
     return n_requests;
 }
 
+/* 1 if the name of an event says that no other one follows. */
+static bool is_last(const char *event) {
+    static const char *const ends[] = {"event: message_stop\n", "event: error\n",
+                                       "event: response.completed\n",
+                                       "event: response.incomplete\n"};
+    bool found = false;
+    for (size_t i = 0; i < MN_COUNT(ends); i++)
+        found |= !strncmp(event, ends[i], strlen(ends[i]));
+    return found;
+}
+
 /* Every event is "data: OBJECT", with a line of its name before it in dialects, and the last one of
  * a stream that has ended "data: [DONE]", or is named so. */
 static void check_events(const asked *x) {
@@ -185,8 +199,7 @@ static void check_events(const asked *x) {
         const bool is_done = n == sizeof done - 1 && !memcmp(at, done, n);
         const bool is_named = !strncmp(at, "event: ", 7);
         const char *data = is_named ? strstr(at, "\ndata: ") : at;
-        last = is_done || !strncmp(at, "event: message_stop\n", 20) ||
-               !strncmp(at, "event: error\n", 13);
+        last = is_done || is_last(at);
         FUZZ_CHECK(n > 6 && data && data < stop);
         data += is_named;
         if (!is_done && *at != ':')
@@ -229,12 +242,14 @@ static void begin(void) {
     memset(requests, 0, sizeof requests);
     n_requests = 0;
     broken_engine = false;
+    last_seed = 0;
     flags = (serve_flags){.embeddings = 1, .max_queue = 8, .per_key = 16};
     engine.fd = -1;
     engine.state = LINK_READY;
     engine.info_texts[0] = (char *)(uintptr_t) "cpu";
     engine.info = (wire_ready){.n_ctx = N_CTX, .n_seq = N_SEQ};
     model.a = kept;
+    server.responses = responses_store_open(64 << 10);
     server.flags = &flags;
     server.models = (models){all_models, 1};
     server.next_id = 1;
@@ -427,6 +442,7 @@ static void end(void) {
         mn_free(x->words);
         mn_free(x->body);
     }
+    responses_store_free(server.responses);
     FUZZ_CHECK(!server.answers && !server.n_generations);
     for (size_t i = 0; i < MN_COUNT(server.n_per_key); i++)
         FUZZ_CHECK(!server.n_per_key[i]);

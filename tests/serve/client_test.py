@@ -11,6 +11,7 @@ import time
 
 import messages_client
 import pypi
+import responses_client
 import served
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -218,8 +219,8 @@ def test_chat_calls(client, server):
             equal(final.message.tool_calls[0].function.parsed_arguments, call.function.parsed_arguments)
             equal("".join(p.arguments_delta for p in pieces), call.function.arguments)
             assert len(pieces) > 2
-        if anthropic:
-            messages_client.calls(anthropic, other)
+        messages_client.calls(anthropic, other)
+        responses_client.calls(of)
 
 
 # ---- completions and embeddings -------------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ def test_errors_length(client, server):
 
 def test_errors_paths(client, server):
     raises(openai.NotFoundError, lambda: chat(client, model="gpt-9"), code="model_not_found")
-    raises(openai.NotFoundError, lambda: client.responses.create(model="storyteller", input="x"))
+    raises(openai.NotFoundError, lambda: client.batches.list())
     raises(openai.NotFoundError, lambda: client.get("/nothing", cast_to=object))
     raises(openai.APIStatusError, lambda: client.get("/chat/completions", cast_to=object), status_code=405)
     raises(openai.BadRequestError, lambda: client.post("/chat/completions", cast_to=object, body=["no object"]))
@@ -375,6 +376,9 @@ def run(groups, server, key=None):
         if {"chat", "key"} & set(groups):
             print("messages", flush=True)
             messages_client.run(anthropic, server, key or "none")
+            print("responses", flush=True)
+            with openai.OpenAI(base_url=server.url + "/v1", api_key=key or "none", max_retries=0, timeout=100) as client:
+                responses_client.run(openai, client)
 
 
 def main():
