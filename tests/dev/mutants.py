@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Mutants: small faults put into the product one at a time, each with the tests that notice it. In the night, and by hand.
 
-  mutants.py --check            whether every old text still stands in its file exactly once (status 1: the stale ones)
+  mutants.py --check            whether every old text still stands in its file exactly once, and the tests are those of the build folder
+                                MINERVA_BUILD_ROOT, if it is set (status 1: the stale ones)
   mutants.py WORK [WORD...]     runs them all, or those with a WORD in file or note, in WORK/src and WORK/build (kept)
   mutants.py WORK --quarter N   every fourth of them, from the N-th (1 to 4)
 
-Prints one line each: killed by TEST, SURVIVED, STALE or DOES NOT BUILD; status 1 unless all were killed. A mutant of a part that others
-are linked with takes a minute or two. A survivor wants a test; an old text that is stale wants the line as it now reads. Patterns are
-short, so that a change of format leaves them alone."""
+Prints one line each: killed by TEST, SURVIVED, STALE or DOES NOT BUILD; status 1 unless all were killed. First their tests have to pass
+without any. A mutant of a part that others are linked with takes a minute or two. A survivor wants a test; an old text that is stale wants
+the line as it now reads. Patterns are short, so that a change of format leaves them alone."""
 import argparse
 import filecmp
+import json
 import os
 import shutil
 import subprocess
@@ -173,6 +175,14 @@ def verdict(build, tests):
     return "SURVIVED" if not done.returncode else "?\n" + done.stdout[-2000:]
 
 
+def passes_without(build, mutants):
+    """Whether every test passes that is to see one of these: what fails anyway would count as a kill."""
+    result = verdict(build, sorted({name for m in mutants for name in m[3]}))
+    if result != "SURVIVED":
+        print("without a mutant: " + result, flush=True)
+    return result == "SURVIVED"
+
+
 def try_one(src, build, mutant):
     file, old, new, tests, _ = mutant
     path = os.path.join(src, file)
@@ -201,23 +211,40 @@ def asked():
     return a
 
 
+def unknown_tests(build):
+    """Why no test would see a mutant: one line for each name that no test of a build has."""
+    with open(os.path.join(build, "meson-info", "intro-tests.json"), encoding="utf-8") as f:
+        known = {t["name"] for t in json.load(f)}
+    return ["%s: %s has no test %s" % (m[0], build, name) for m in MUTANTS for name in m[3] if name not in known]
+
+
 def check():
     """Prints the stale ones; how many."""
     found = [why for why in (stale(ROOT, m) for m in MUTANTS) if why]
+    if os.environ.get("MINERVA_BUILD_ROOT"):
+        found += unknown_tests(os.environ["MINERVA_BUILD_ROOT"])
     for why in found:
         print("STALE: " + why)
     return len(found)
+
+
+def chosen(a):
+    """The mutants that the command line asks for."""
+    if a.quarter:
+        return MUTANTS[a.quarter - 1::4]
+    return [m for m in MUTANTS if not a.words or any(w in m[0] or w in m[4] for w in a.words)]
 
 
 def main():
     a = asked()
     if a.check:
         sys.exit(check() != 0)
-    bad = 0
+    mutants = chosen(a)
+    if not mutants:
+        sys.exit("no mutant has one of these words: " + " ".join(a.words))
     src, build = prepare(os.path.abspath(a.work))
-    for m in MUTANTS[a.quarter - 1::4] if a.quarter else MUTANTS:
-        if a.words and not any(w in m[0] or w in m[4] for w in a.words):
-            continue
+    bad = not passes_without(build, mutants)
+    for m in mutants:
         why = stale(src, m)
         result = "STALE: " + why if why else try_one(src, build, m)
         bad += not result.startswith("killed")
