@@ -1,4 +1,4 @@
-/* absent.c -- minerva pull of a build without libcurl's headers: names are resolved, nothing is
+/* absent.c -- pull.c of a build without libcurl's headers: names are resolved, nothing is
  * downloaded. */
 #include "hub.h"
 
@@ -12,9 +12,11 @@ int hub_offer(app *a, const char *given) {
     return 0;
 }
 
-int cmd_pull(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
+int hub_pull(app *a, const char *name, hub_progress progress, void *arg) {
+    (void)a;
+    (void)name;
+    (void)progress;
+    (void)arg;
     return complain(
         EXIT_FAILED,
         "pull: this build has no libcurl; install libcurl4-openssl-dev and build again");

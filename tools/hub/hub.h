@@ -140,7 +140,7 @@ int hub_bar_draw(void *bar, uint64_t done, uint64_t total, uint32_t n_done, uint
                  const char *says);
 void hub_bar_end(hub_bar *b); /* wipes the line */
 
-/* ---- pull.c ---------------------------------------------------------------------------------- */
+/* ---- pull.c, absent.c ------------------------------------------------------------------------ */
 /* Loads the model of a name; a->rt is open. progress NULL: a bar on the terminal, and Ctrl-C. */
 int hub_pull(app *a, const char *name, hub_progress progress, void *arg);
 #endif
