@@ -10,16 +10,19 @@ for tool in aarch64-linux-gnu-gcc qemu-aarch64 meson; do
 done
 [ -e "$root/complete" ] || { echo "skipped: $root is not there (tools/cross/packages.sh makes it)"; exit 77; }
 mkdir -p "$build"
-cat > "$build/cross.txt" <<END
+cat > "$build/cross.new" <<END
 [binaries]
 pkgconfig = 'pkg-config'
 exe_wrapper = ['qemu-aarch64', '-L', '$root']
 [built-in options]
 prefer_static = true
+c_link_args = ['-Wl,-rpath-link,$root/usr/lib/aarch64-linux-gnu'] # what libminerva needs: some programs do not name it
 [properties]
 sys_root = '$root'
 pkg_config_libdir = '$root/usr/lib/aarch64-linux-gnu/pkgconfig'
 END
+cmp -s "$build/cross.new" "$build/cross.txt" || rm -rf "$build/build" # meson reads it once
+mv "$build/cross.new" "$build/cross.txt"
 probe=$build/build/runtime/registry/minerva-probe
 if [ -e "$probe.arm64" ]; then mv "$probe.arm64" "$probe"; fi # ninja knows it by this name
 [ -e "$build/build/build.ninja" ] || meson setup "$build/build" "$source" --cross-file "$source/tools/cross/aarch64.txt" \
