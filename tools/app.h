@@ -169,10 +169,9 @@ int cmd_chat(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_plugins(int argc, char **argv);
-/* Becomes the program minerva-check; argv[0] is "check". Returns if that fails, with the error
- * printed: the exit code. */
-int cmd_plugins_check(char **argv);
-int cmd_plugins_check_part(char **argv); /* runs it and returns: its exit code */
+/* Becomes the program minerva-check; argv[0] is "check". Returns after help and errors: the exit
+ * code. */
+int cmd_plugins_check(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);

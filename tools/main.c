@@ -189,7 +189,7 @@ static int cmd_completion(int argc, char **argv) {
     }
     char *words[] = {check, form, NULL};
     if (code == 0)
-        code = cmd_plugins_check_part(words);
+        code = cmd_plugins_check(2, words);
     if (code == 0)
         args_completion_end(argv[1]);
     return code;

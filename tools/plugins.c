@@ -69,7 +69,7 @@ static void plugins_command_as_table(const app *a, out_file *out) {
 
 int cmd_plugins(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "check"))
-        return cmd_plugins_check(argv + 1);
+        return cmd_plugins_check(argc - 1, argv + 1);
     app_flags flags = {0};
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags},
                                 {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};

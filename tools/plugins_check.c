@@ -1,12 +1,13 @@
-/* plugins_check.c -- minerva plugins check: becomes the program minerva-check (tools/check), which
- * tries the rules. It lies in the build tree below this program, or in libexec of the prefix, which
- * is found relative to this program's own file, wherever the prefix moved. */
+/* plugins_check.c -- minerva plugins check: its help and what is wrong in its command line, then it
+ * becomes the program minerva-check (tools/check), which tries the rules. That lies in the build
+ * tree below this program, or in libexec of the prefix, which is found relative to this program's
+ * own file, wherever the prefix moved. */
 #include "app.h"
+#include "check_flags.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* Where the program may be, from the folder of this one; an absolute path is meant as it is. */
@@ -52,18 +53,11 @@ static int become_check(char **argv) {
                     path[0], path[1]);
 }
 
-int cmd_plugins_check(char **argv) {
+int cmd_plugins_check(int argc, char **argv) {
+    check_flags f;
+    const int code = check_flags_parse(argc, argv, &f);
+    if (code != ARGS_OK)
+        return code;
     fflush(stdout);
     return become_check(argv);
-}
-
-int cmd_plugins_check_part(char **argv) {
-    int status = 0;
-    fflush(stdout);
-    const pid_t pid = fork();
-    if (pid == 0)
-        _exit(become_check(argv));
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
-        return complain(EXIT_FAILED, "cannot run minerva-check: %s", strerror(errno));
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
 }

@@ -1,8 +1,8 @@
 /* check_main.c -- minerva-check FILE.so, which minerva plugins check becomes (plugins_check.c): the
- * flags, the file mapped read-only, and the report of check_run.c as a table or as JSON. This
- * process opens no plugin: rules run in children, and the path of the plugin `reference` is asked
- * of a runtime in a child, too. */
-#include "../args.h"
+ * file mapped read-only, and the report of check_run.c as a table or as JSON. This process opens no
+ * plugin: rules run in children, and the path of the plugin `reference` is asked of a runtime in a
+ * child, too. */
+#include "../check_flags.h"
 #include "../out.h"
 #include "check.h"
 #include <minerva/minerva.h>
@@ -14,23 +14,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-typedef struct {
-    const char *file, *only, *model;
-    int json;
-    int64_t limit;
-} check_flags;
-static const arg_row rows[] = {
-    {"FILE", "a plugin file", ARG_FILE, offsetof(check_flags, file), 0, 0, NULL, "the plugin"},
-    {"--json", NULL, ARG_FLAG, offsetof(check_flags, json), 0, 0, NULL,
-     "one JSON object instead of a table"},
-    {"--only", "ID", ARG_TEXT, offsetof(check_flags, only), 0, 0, NULL,
-     "report the rules whose id begins so: static, host.options"},
-    {"--model", "PATH", ARG_FILE, offsetof(check_flags, model), 0, 0, NULL,
-     "a file or folder of a loader's format, to try it on\n(not needed for gguf and safetensors)"},
-    {"--limit", "SECONDS", ARG_INT, offsetof(check_flags, limit), 3, 3600, NULL,
-     "what calls that hang may take in all (60); one call a\nthird of it"},
-};
 
 static const char *status_text(uint32_t status) {
     if (status == CHECK_PASSED)
@@ -236,13 +219,8 @@ static int judge_flags(const check_flags *f) {
 
 int main(int argc, char **argv) {
     out_begin_program();
-    check_flags f = {.limit = 60};
-    const arg_group groups[] = {{"Check", rows, MN_COUNT(rows), &f}};
-    const arg_page page = {
-        "plugins check", "FILE.so [--json] [--only ID] [--model PATH] [--limit SECONDS]",
-        "Tries every rule of docs/plugin-howto.md on a plugin. Exit code 0 only if none is broken.",
-        groups, MN_COUNT(groups)};
-    int code = args_parse(&page, argc, argv);
+    check_flags f;
+    int code = check_flags_parse(argc, argv, &f);
     if (code == ARGS_OK)
         code = judge_flags(&f);
     if (code == ARGS_OK)
