@@ -42,13 +42,13 @@ MUTANTS = [
     ("runtime/engine/engine.c", "common = common / common_divisor(common, own) * own;", "common = common * own;", ["segments", "windows"], "pages are the product of the devices'"),
     # runtime/negotiate
     ("runtime/negotiate/offer.h", "(128 * decode_us + prefill_us)", "(decode_us + prefill_us)", ["negotiate"], "drawn ids do not outweigh the prompt"),
-    ("runtime/negotiate/split_plan.c", "left -= MN_MIN(left,", "left -= 0 * MN_MIN(left,", ["negotiate"], "memory of a pool is given twice"),
-    ("runtime/negotiate/split_plan.c", "if (bytes > room)", "if (bytes >= room)", ["negotiate"], "layers that just fit do not"),
-    ("runtime/negotiate/auto.c", "SPLIT_GAIN 1.1", "SPLIT_GAIN 1.0", ["negotiate"], "a split that gains nothing is taken"),
-    ("runtime/negotiate/auto.c", "sum += 1e18;", "sum += 0;", ["negotiate"], "the CPU does not come last"),
+    ("runtime/negotiate/split_plan.c", "left -= MN_MIN(left,", "left -= 0 * MN_MIN(left,", ["negotiate_split"], "memory of a pool is given twice"),
+    ("runtime/negotiate/split_plan.c", "if (bytes > room)", "if (bytes >= room)", ["negotiate_split"], "layers that just fit do not"),
+    ("runtime/negotiate/auto.c", "SPLIT_GAIN 1.1", "SPLIT_GAIN 1.0", ["negotiate_split"], "a split that gains nothing is taken"),
+    ("runtime/negotiate/auto.c", "sum += 1e18;", "sum += 0;", ["negotiate_split"], "the CPU does not come last"),
     ("runtime/negotiate/segment.c", "+ ahead, page_tokens) + 2)", "+ ahead, page_tokens) + 1)", ["negotiate"], "a window has no page at one end"),
     ("runtime/negotiate/offer.c", "[i][1] >= node->contract", "[i][1] > node->contract", ["negotiate"], "a contract's own version is too old"),
-    ("runtime/negotiate/cost.c", "if (!c->left)", "if (c->left)", ["negotiate"], "the maker of a tensor that crosses needs no room for it"),
+    ("runtime/negotiate/cost.c", "if (!c->left)", "if (c->left)", ["negotiate_split"], "the maker of a tensor that crosses needs no room for it"),
     ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["cli devices"], "types with a large share are not measured"),
     # runtime/registry
     ("runtime/registry/note.c", "if (end > n)", "if (end > n + 1)", ["note"], "a note reaches a byte over its segment"),
