@@ -1,5 +1,6 @@
 /* test_negotiate_split.c -- placements on several devices: where operations or memory end, what
  * has to stay together, and whether the split is worth it. */
+#include "negotiate/choose.h"
 #include "negotiate_fakes.h"
 
 /* ---- a part of the operations ---------------------------------------------------------------- */
@@ -172,6 +173,18 @@ static void test_cpu_takes_the_rest(void **state) {
     check_placement(&p);
     for (uint32_t i = 0; i < n_nodes; i++)
         assert_string_equal(at_node(&p, i), nodes[i].layer >= 5 ? "cpu" : "gpu");
+    /* wherever its rates come from */
+    const mn_chooser c = {.g = graph, .p = &p};
+    static const mn_rates_source sources[] = {MN_RATES_CLAIMED, MN_RATES_CACHED, MN_RATES_MEASURED};
+    mn_offer *cpu = (mn_offer *)(uintptr_t)offer_of(&p, "cpu");
+    assert_true(cpu->score < offer_of(&p, "gpu")->score);
+    for (uint32_t i = 0; i < MN_COUNT(sources); i++) {
+        mn_order order = {0};
+        cpu->rates.source = sources[i];
+        mn_order_add_ranked(&c, &order, false, false);
+        assert_int_equal(order.n, 2);
+        assert_ptr_equal(&p.offers[order.at[1]], cpu);
+    }
     mn_placement_free(&p);
 }
 
