@@ -1,0 +1,193 @@
+/* family_keys.c -- keys of config.json that only some families have: what families.h calls
+ * `prepare` and `extra`. */
+#include "family_keys.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static const double zero = 0;
+
+/* A number that is used as it is; absent or null: nothing is put. */
+static void put_if(config_reader *c, const char *key, const char *native, double lo, double hi) {
+    if (json_get(c->root, native))
+        config_put_float(c, key, "", native, config_float(c, c->root, "", native, lo, hi, &zero));
+}
+
+/* A flag for a variant of the architecture that no graph builder knows. */
+static void refuse_true(config_reader *c, const char *key) {
+    if (config_bool(c, key, false) && !c->status)
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key '%s' is true, which is unsupported; expected false",
+                             MN_STR_ARG(c->file->name), key);
+}
+
+/* A constant of the graph, which config.json may repeat. */
+static void expect_number(config_reader *c, const char *key, double value) {
+    const double found = config_float(c, c->root, "", key, -DBL_MAX, DBL_MAX, &value);
+    if (c->status)
+        return;
+    if (!(found < value || found > value))
+        return;
+    c->status = mnl_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %g, expected %g",
+                         MN_STR_ARG(c->file->name), key, found, value);
+}
+
+void family_gemma(config_reader *c) {
+    refuse_true(c, "use_bidirectional_attention");
+}
+
+/* attention.scale is 1 / sqrt(query_pre_attn_scalar), whatever the heads' size is. A cap on the
+ * scores stands in configurations of Gemma 3, too; its attention has none. */
+void family_gemma3(config_reader *c) {
+    family_gemma(c);
+    put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+    if (!json_get(c->root, "query_pre_attn_scalar"))
+        return;
+    const double scalar = config_float(c, c->root, "", "query_pre_attn_scalar", 1e-3, 1e9, NULL);
+    config_put_float(c, "attention.scale", "", "query_pre_attn_scalar", 1 / sqrt(scalar));
+}
+
+void family_gemma2(config_reader *c) {
+    family_gemma3(c);
+    put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
+}
+
+/* Of Gemma 4 the dense models: per-layer inputs, shared caches and experts are other graphs. */
+void family_gemma4(config_reader *c) {
+    static const char *const none[] = {"hidden_size_per_layer_input", "num_kv_shared_layers"};
+    for (size_t i = 0; i < MN_COUNT(none); i++)
+        expect_number(c, none[i], 0);
+    refuse_true(c, "enable_moe_block");
+    const cJSON *both = json_get(c->root, "use_bidirectional_attention"); /* "vision": of images */
+    if (both && !(cJSON_IsString(both) && !strcmp(both->valuestring, "vision")) && !c->status)
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'use_bidirectional_attention' is %s, expected null",
+                             MN_STR_ARG(c->file->name), json_describe(both).s);
+    put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+}
+
+/* Four factors that other families lack. logits_scaling goes on as it stands: the graph builder
+ * divides by it. */
+void family_granite(config_reader *c) {
+    put_if(c, "embedding_scale", "embedding_multiplier", FLT_MIN, 1e9);
+    put_if(c, "residual_scale", "residual_multiplier", FLT_MIN, 1e9);
+    put_if(c, "attention.scale", "attention_multiplier", FLT_MIN, 1e9);
+    put_if(c, "logit_scale", "logits_scaling", FLT_MIN, 1e9);
+}
+
+/* Granite 4: of this class the models without experts and without state-space layers are
+ * Granite. */
+void family_granite_hybrid(config_reader *c) {
+    const cJSON *types = json_get(c->root, "layer_types");
+    const char *position = config_str(c, c->root, "", "position_embedding_type", "none");
+    family_granite(c);
+    expect_number(c, "num_local_experts", 0);
+    if (!c->status && strcmp(position, "rope"))
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'position_embedding_type' is %s, expected \"rope\"",
+                             MN_STR_ARG(c->file->name),
+                             json_describe(json_get(c->root, "position_embedding_type")).s);
+    if (!types || !cJSON_IsArray(types) || !types->child) {
+        config_fail(c, "", "layer_types", types, "an array of \"attention\"");
+        return;
+    }
+    for (const cJSON *t = types->child; t && !c->status; t = t->next)
+        if (!cJSON_IsString(t) ||
+            (strcmp(t->valuestring, "attention") && strcmp(t->valuestring, "full_attention")))
+            c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                                 "%.*s: key 'layer_types' has %s, expected \"attention\" alone",
+                                 MN_STR_ARG(c->file->name), json_describe(t).s);
+}
+
+/* count: the first of these keys that is there; Qwen3-MoE has used both. */
+void family_experts(config_reader *c) {
+    const char *count = "num_experts";
+    if (json_get(c->root, "num_local_experts"))
+        count = "num_local_experts";
+    const int64_t n = config_int(c, c->root, "", count, 1, 65536, NULL);
+    config_put_int(c, "expert_count", "", count, n);
+    config_put_int(c, "expert_used_count", "", "num_experts_per_tok",
+                   config_int(c, c->root, "", "num_experts_per_tok", 1, n > 0 ? n : 1, NULL));
+}
+
+/* The experts have a width of their own, and the weights of a token's choice are normalised only
+ * where norm_topk_prob says so. */
+void family_qwen3_moe(config_reader *c) {
+    family_experts(c);
+    config_put_int(c, "expert_feed_forward_length", "", "moe_intermediate_size",
+                   config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL));
+    config_put_bool(c, "expert_weights_norm", "norm_topk_prob",
+                    config_bool(c, "norm_topk_prob", false));
+}
+
+/* The clamp and the slope of its activation are constants of the graph: another value is
+ * refused. */
+void family_gpt_oss(config_reader *c) {
+    family_experts(c);
+    expect_number(c, "swiglu_limit", 7);
+    expect_number(c, "swiglu_alpha", 1.702);
+}
+
+void family_phi(config_reader *c) {
+    refuse_true(c, "qk_layernorm");
+}
+
+void family_stablelm(config_reader *c) {
+    config_put_bool(c, "use_parallel_residual", "use_parallel_residual",
+                    config_bool(c, "use_parallel_residual", false));
+}
+
+/* Without scale_attn_weights the scores are not divided by the root of the heads' size. */
+void family_gpt2(config_reader *c) {
+    refuse_true(c, "scale_attn_by_inverse_layer_idx");
+    if (!config_bool(c, "scale_attn_weights", true))
+        config_put_float(c, "attention.scale", "", "scale_attn_weights", 1);
+}
+
+/* Embedding by distances between positions and cross attention are other graphs. */
+void family_encoder(config_reader *c) {
+    const char *kind = config_str(c, c->root, "", "position_embedding_type", "absolute");
+    refuse_true(c, "is_decoder");
+    refuse_true(c, "add_cross_attention");
+    if (!c->status && strcmp(kind, "absolute"))
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'position_embedding_type' is \"%.40s\", expected "
+                             "\"absolute\"",
+                             MN_STR_ARG(c->file->name), kind);
+    config_put_bool(c, "attention.causal", "model_type", false);
+}
+
+/* A number under another key, unless that is there. */
+static void copy_number(config_reader *c, const char *from, const char *to) {
+    const cJSON *v = json_get(c->root, from);
+    if (!v || json_get(c->root, to) || c->status)
+        return;
+    cJSON *copy = cJSON_Duplicate(v, false);
+    cJSON_DeleteItemFromObjectCaseSensitive(c->root, to); /* a null */
+    if (copy && cJSON_AddItemToObject(c->root, to, copy))
+        return;
+    cJSON_Delete(copy);
+    c->status = mnl_fail_memory(c->err);
+}
+
+/* Which layers slide: all but each n-th, which begins with the first. */
+static void add_layer_types(config_reader *c) {
+    const int64_t n_layer = config_int(c, c->root, "", "num_hidden_layers", 1, 4096, NULL);
+    const int64_t n = config_int(c, c->root, "", "global_attn_every_n_layers", 1, 4096, NULL);
+    cJSON *types = c->status ? NULL : cJSON_AddArrayToObject(c->root, "layer_types");
+    for (int64_t i = 0; types && i < n_layer; i++)
+        cJSON_AddItemToArray(types,
+                             cJSON_CreateString(i % n ? "sliding_attention" : "full_attention"));
+    if (!c->status && (!types || cJSON_GetArraySize(types) != n_layer))
+        c->status = mnl_fail_memory(c->err);
+}
+
+void family_modern_bert(config_reader *c) {
+    copy_number(c, "local_attention", "sliding_window");
+    if (!json_get(c->root, "rope_parameters")) {
+        copy_number(c, "global_rope_theta", "rope_theta");
+        copy_number(c, "local_rope_theta", "rope_local_base_freq");
+    }
+    if (!json_get(c->root, "layer_types"))
+        add_layer_types(c);
+}

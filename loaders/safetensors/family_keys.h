@@ -1,0 +1,22 @@
+/* family_keys.h -- the functions of rows in families.c: each reads the keys of config.json that its
+ * families alone have, puts the canonical ones, and refuses what no graph builder knows. The first
+ * error stays in c->status. */
+#ifndef MN_SAFETENSORS_FAMILY_KEYS_H
+#define MN_SAFETENSORS_FAMILY_KEYS_H
+#include "families.h"
+
+void family_gemma(config_reader *c);
+void family_gemma2(config_reader *c);
+void family_gemma3(config_reader *c);
+void family_gemma4(config_reader *c);
+void family_granite(config_reader *c);
+void family_granite_hybrid(config_reader *c);
+void family_experts(config_reader *c);
+void family_qwen3_moe(config_reader *c);
+void family_gpt_oss(config_reader *c);
+void family_phi(config_reader *c);
+void family_stablelm(config_reader *c);
+void family_gpt2(config_reader *c);
+void family_encoder(config_reader *c);
+void family_modern_bert(config_reader *c);
+#endif
