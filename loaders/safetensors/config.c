@@ -447,9 +447,9 @@ static void hf_read_window(config_reader *c) {
         window = NULL;
     if (c->status || (!window && !some))
         return;
-    const int64_t none = 0;
-    const int64_t size =
-        config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, window ? NULL : &none);
+    int64_t size = 0;
+    if (window)
+        size = config_int(c, c->root, "", "sliding_window", 1, INT32_MAX, NULL);
     int64_t *slides = new_layers(c);
     if (!slides)
         return;
@@ -738,7 +738,8 @@ static void hf_read_all(config_reader *c) {
         config_put_bool(c, "minerva.tie_word_embeddings", "tie_word_embeddings", c->tied);
     if (c->family->norm_offset > 0)
         config_put_float(c, "minerva.norm.offset", "", "model_type", c->family->norm_offset);
-    config_put_str(c, "minerva.rope.pairing", "", "model_type", "halves");
+    config_put_str(c, "minerva.rope.pairing", "", "model_type",
+                   c->family->adjacent ? "adjacent" : "halves");
 }
 
 /* facts->config is the JSON tree, which the caller deletes, also after an error. */

@@ -30,7 +30,10 @@ typedef struct {
 typedef enum {
     FUSED_NONE,
     FUSED_HALVES, /* experts.gate_up_proj [E, 2F, D]: gates, then ups */
-    FUSED_SHARED, /* shared_mlp.input_linear [2F, D]: gate, then up */
+    /* input_linear of shared_mlp [2F, D] and of block_sparse_moe [E, 2F, D]: gate, then up */
+    FUSED_SHARED,
+    /* experts.gate_up_proj [E, D, 2F]: transposed, gates, then ups; down_proj [E, F, D] */
+    FUSED_COLUMNS,
     /* experts.gate_up_proj [E, D, 2F]: transposed, gate and up in turn; blocks [E, 2F, D/32, 16] */
     FUSED_GPT_OSS,
 } fused_experts;
@@ -71,6 +74,7 @@ struct model_family {
     bool wide_full;   /* heads of full layers have sizes and numbers of their own */
     bool conv1d;      /* matrices of layers are stored [in, out] */
     bool encoder;     /* its classes differ by their heads, none of which is used */
+    bool adjacent;    /* neighbouring elements of a head rotate together, not its halves */
     bool from_pad;    /* positions are counted from pad_token_id + 1 on */
     fused_experts fused;
     double norm_offset;

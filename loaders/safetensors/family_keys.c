@@ -191,3 +191,193 @@ void family_modern_bert(config_reader *c) {
     if (!json_get(c->root, "layer_types"))
         add_layer_types(c);
 }
+
+/* ---- experts and what else later families have ----------------------------------------------- */
+
+static int64_t keys_count(config_reader *c, const char *key, int64_t fallback) {
+    return config_int(c, c->root, "", key, 0, 1 << 24, &fallback);
+}
+
+/* The width of all experts that every token uses. */
+static void put_shared(config_reader *c, const char *native, int64_t width) {
+    if (width)
+        config_put_int(c, "expert_shared_feed_forward_length", "", native, width);
+}
+
+static void put_expert_width(config_reader *c, const char *native) {
+    config_put_int(c, "expert_feed_forward_length", "", native,
+                   config_int(c, c->root, "", native, 1, 1 << 24, NULL));
+}
+
+void family_qwen2_moe(config_reader *c) {
+    family_qwen3_moe(c);
+    put_shared(c, "shared_expert_intermediate_size",
+               keys_count(c, "shared_expert_intermediate_size", 0));
+}
+
+/* In a text the three positions of M-RoPE are one. The sections are for programs that see. */
+void family_sections(config_reader *c) {
+    const cJSON *rope = json_get(c->root, "rope_scaling");
+    if (!rope)
+        rope = json_get(c->root, "rope_parameters");
+    const cJSON *list = rope ? json_get(rope, "mrope_section") : NULL;
+    if (!list || c->status)
+        return;
+    int64_t *sections = mn_parsed_alloc(c->parsed, 4, sizeof *sections);
+    int64_t n = 0;
+    if (!sections) {
+        c->status = mnl_fail_memory(c->err);
+        return;
+    }
+    for (const cJSON *s = cJSON_IsArray(list) ? list->child : NULL; s; s = s->next, n++)
+        if (n == 3 || !json_is_int(s, 0, 65536, &sections[n]))
+            break;
+    if (n != 3) {
+        config_fail(c, "rope_parameters.", "mrope_section", list, "three numbers of pairs");
+        return;
+    }
+    mn_value *v = config_put(c, "rope.dimension_sections", "", "mrope_section");
+    if (v) {
+        v->type = MN_VALUE_ARRAY | MN_VALUE_INT;
+        v->array = sections;
+        v->n = 4;
+    }
+}
+
+/* The weights of a token's choice are always normalised. */
+void family_qwen3_vl_moe(config_reader *c) {
+    family_experts(c);
+    put_expert_width(c, "moe_intermediate_size");
+    family_sections(c);
+}
+
+void family_olmoe(config_reader *c) {
+    if (json_get(c->root, "clip_qkv"))
+        expect_number(c, "clip_qkv", 0);
+    family_experts(c);
+    put_expert_width(c, "intermediate_size");
+    config_put_bool(c, "expert_weights_norm", "norm_topk_prob",
+                    config_bool(c, "norm_topk_prob", false));
+}
+
+void family_routed_keys(config_reader *c) {
+    copy_number(c, "n_routed_experts", "num_experts");
+}
+
+/* Choices by groups of experts are another operation. */
+static void routed(config_reader *c, bool normalised) {
+    if (json_get(c->root, "n_group"))
+        expect_number(c, "n_group", 1);
+    family_experts(c);
+    put_expert_width(c, "moe_intermediate_size");
+    const int64_t width = config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL);
+    const int64_t n = keys_count(c, "n_shared_experts", 0);
+    if (n)
+        config_put_int(c, "expert_shared_count", "", "n_shared_experts", n);
+    put_shared(c, "n_shared_experts", n * width);
+    config_put_int(c, "leading_dense_block_count", "", "first_k_dense_replace",
+                   keys_count(c, "first_k_dense_replace", 0));
+    config_put_int(c, "expert_gating_func", "", "model_type", 2); /* sigmoid */
+    config_put_bool(c, "expert_weights_norm", "norm_topk_prob",
+                    config_bool(c, "norm_topk_prob", normalised));
+    put_if(c, "expert_weights_scale", "routed_scaling_factor", FLT_MIN, 1e6);
+}
+
+void family_glm4_moe(config_reader *c) {
+    routed(c, true);
+}
+
+void family_dots1(config_reader *c) {
+    routed(c, false);
+}
+
+/* rotary_dim of head_dim, unless the share is there. */
+void family_minimax_keys(config_reader *c) {
+    const int64_t none = 0;
+    const int64_t width = config_int(c, c->root, "", "head_dim", 1, 65536, NULL);
+    const int64_t turn = config_int(c, c->root, "", "rotary_dim", 0, 65536, &none);
+    const cJSON *rope = json_get(c->root, "rope_parameters");
+    const bool said = json_get(c->root, "partial_rotary_factor") ||
+                      (rope && json_get(rope, "partial_rotary_factor"));
+    if (c->status || !turn || said)
+        return;
+    if (!cJSON_AddNumberToObject(c->root, "partial_rotary_factor", (double)turn / (double)width))
+        c->status = mnl_fail_memory(c->err);
+}
+
+void family_minimax(config_reader *c) {
+    if (!config_bool(c, "use_qk_norm", true) && !c->status)
+        c->status =
+            mnl_fail(c->err, MN_UNSUPPORTED,
+                     "%.*s: key 'use_qk_norm' is false, which is unsupported; expected true",
+                     MN_STR_ARG(c->file->name));
+    family_experts(c);
+    put_expert_width(c, "intermediate_size");
+    config_put_int(c, "expert_gating_func", "", "model_type", 2); /* sigmoid */
+    config_put_bool(c, "expert_weights_norm", "model_type", true);
+}
+
+void family_ernie_moe_keys(config_reader *c) {
+    copy_number(c, "moe_num_experts", "num_experts");
+    copy_number(c, "moe_k", "num_experts_per_tok");
+}
+
+/* Which layers have experts follows from the tensors; the keys are for other programs. */
+void family_ernie_moe(config_reader *c) {
+    family_experts(c);
+    put_expert_width(c, "moe_intermediate_size");
+    const int64_t width = config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL);
+    const int64_t n = keys_count(c, "moe_num_shared_experts", 0);
+    config_put_int(c, "expert_shared_count", "", "moe_num_shared_experts", n);
+    put_shared(c, "moe_num_shared_experts", n * width);
+    config_put_int(c, "interleave_moe_layer_step", "", "moe_layer_interval",
+                   keys_count(c, "moe_layer_interval", 1));
+    config_put_int(c, "leading_dense_block_count", "", "moe_layer_start_index",
+                   keys_count(c, "moe_layer_start_index", 1));
+}
+
+/* A number, or a list of the same number per layer, under `to`. */
+static void copy_equal(config_reader *c, const char *from, const char *to) {
+    const cJSON *v = json_get(c->root, from);
+    if (!cJSON_IsArray(v)) {
+        copy_number(c, from, to);
+        return;
+    }
+    int64_t first = 0;
+    int64_t n = 0;
+    for (const cJSON *i = v->child; i && !c->status; i = i->next) {
+        if (!json_is_int(i, 0, 1 << 24, &n) || (i != v->child && n != first))
+            config_fail(c, "", from, v, "a number, or the same for each layer");
+        first = n;
+    }
+    if (c->status)
+        return;
+    cJSON_DeleteItemFromObjectCaseSensitive(c->root, to);
+    if (!cJSON_AddNumberToObject(c->root, to, (double)first))
+        c->status = mnl_fail_memory(c->err);
+}
+
+void family_hunyuan_moe_keys(config_reader *c) {
+    copy_equal(c, "moe_topk", "num_experts_per_tok");
+    copy_equal(c, "num_shared_expert", "num_shared_expert");
+    copy_equal(c, "moe_intermediate_size", "moe_intermediate_size");
+    copy_number(c, "intermediate_size", "moe_intermediate_size");
+}
+
+void family_hunyuan_moe(config_reader *c) {
+    family_experts(c);
+    put_expert_width(c, "moe_intermediate_size");
+    const int64_t width = config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL);
+    put_shared(c, "num_shared_expert", keys_count(c, "num_shared_expert", 1) * width);
+}
+
+void family_cohere(config_reader *c) {
+    put_if(c, "logit_scale", "logit_scale", FLT_MIN, 1e9);
+}
+
+void family_granite_moe(config_reader *c) {
+    family_granite(c);
+    family_experts(c);
+    put_expert_width(c, "intermediate_size");
+    put_shared(c, "shared_intermediate_size", keys_count(c, "shared_intermediate_size", 0));
+}

@@ -156,21 +156,25 @@ static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const ch
     const int64_t E = both.dim[0];
     const int64_t rows = both.dim[1];
     const int64_t cols = both.dim[2];
-    const int64_t F = (how == FUSED_GPT_OSS ? cols : rows) / 2;
-    int64_t D = cols;
-    if (how == FUSED_GPT_OSS)
-        D = rows;
-    if (both.n_dim != 3 || 2 * F != (how == FUSED_GPT_OSS ? cols : rows) ||
-        both.dtype.block_elems != 1)
+    const bool in_cols = how == FUSED_GPT_OSS || how == FUSED_COLUMNS;
+    const int64_t F = (in_cols ? cols : rows) / 2;
+    const int64_t D = in_cols ? rows : cols;
+    if (both.n_dim != 3 || 2 * F != (in_cols ? cols : rows) || both.dtype.block_elems != 1)
         return bad_shape(&both, "experts x (gate and up) x inputs", err);
+    const int64_t each = rows * cols * es;
+    int64_t stride[3] = {each, cols * es, es};
+    int64_t up_at = F * cols * es;
+    if (how == FUSED_GPT_OSS) {
+        memcpy(stride, (int64_t[]){each, 2 * es, cols * es}, sizeof stride);
+        up_at = es;
+    } else if (how == FUSED_COLUMNS) {
+        memcpy(stride, (int64_t[]){each, es, cols * es}, sizeof stride);
+        up_at = F * es;
+    }
     mn_status status = MN_OK;
     for (int up = 0; up < 2 && !status; up++) {
-        mn_plane plane = from(&both, up * (how == FUSED_GPT_OSS ? es : F * cols * es));
-        if (how == FUSED_GPT_OSS)
-            set_dims(&plane, 3, (int64_t[]){E, F, D},
-                     (int64_t[]){rows * cols * es, 2 * es, cols * es});
-        else
-            set_dims(&plane, 3, (int64_t[]){E, F, D}, (int64_t[]){rows * cols * es, cols * es, es});
+        mn_plane plane = from(&both, up * up_at);
+        set_dims(&plane, 3, (int64_t[]){E, F, D}, stride);
         status = half(p, &both, ending, up ? "up_proj" : "gate_proj", plane, (int64_t[]){E, F, D},
                       3, err);
     }
@@ -231,6 +235,21 @@ static mn_status hf_layout_transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error
     t->dim[b] = plane->dim[b] = dim;
     plane->stride[a] = plane->stride[b];
     plane->stride[b] = stride;
+    return MN_OK;
+}
+
+/* A vector that is stored as a matrix of one row. */
+static mn_status without_one(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
+    if (t->n_dim != 2 || t->dim[0] != 1)
+        return bad_shape(t, "one row", err);
+    mn_plane *plane = mn_tensor_planes(p, t, 1, 1);
+    if (!plane)
+        return mnl_fail_memory(err);
+    *plane = from(t, 0);
+    set_dims(plane, 1, &t->dim[1], &t->plane.stride[1]);
+    t->n_dim = 1;
+    t->dim[0] = t->dim[1];
+    t->dim[1] = 0;
     return MN_OK;
 }
 
@@ -315,13 +334,13 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* GPT-2's Conv1D and gpt-oss's down_proj are stored [in, out]. */
+/* GPT-2's Conv1D, and down_proj of gpt-oss and Qwen3-VL-MoE, are stored [in, out]. */
 static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) {
     static const char *const conv1d[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight"};
     for (size_t i = 0; f->conv1d && i < MN_COUNT(conv1d); i++)
         if (mn_str_ends(t->native, conv1d[i]))
             return true;
-    if (f->fused != FUSED_GPT_OSS)
+    if (f->fused != FUSED_GPT_OSS && f->fused != FUSED_COLUMNS)
         return false;
     return mn_str_ends(t->native, "experts.down_proj");
 }
@@ -393,6 +412,14 @@ static mn_status hf_layout_read_one(mn_parsed *p, const name_index *x, uint64_t 
         hf_layout_drop(&p->tensors[i]);
         return status;
     }
+    if (f->fused == FUSED_SHARED &&
+        mn_str_ends(t->native, "block_sparse_moe.input_linear.weight")) {
+        const mn_status status = split_gate_up(p, t, "input_linear.weight", f->fused, err);
+        hf_layout_drop(&p->tensors[i]);
+        return status;
+    }
+    if (mn_str_ends(t->native, "moe_statics.e_score_correction_bias"))
+        return without_one(p, t, err);
     for (int k = 0; k < 2 && f->fused; k++) {
         char ending[40] = "experts.";
         strcat(ending, fused[k]);

@@ -251,6 +251,22 @@ static void read_proportional(config_reader *c, section s, double part) {
     config_put_int(c, "rope.dimension_count", s.in, "partial_rotary_factor", c->head_dim);
 }
 
+/* Hunyuan's "dynamic" with alpha is another base, whatever the length. */
+static bool is_fixed_base(section s) {
+    const cJSON *alpha = NULL;
+    if (s.object)
+        alpha = json_get(s.object, "alpha");
+    return cJSON_IsNumber(alpha) && alpha->valuedouble > 0;
+}
+
+/* The base that alpha stands for: NTK-aware scaling of the base by a factor that is fixed. */
+static double hf_rope_base(config_reader *c, section s, double theta) {
+    if (c->status || !is_fixed_base(s) || c->head_dim < 3)
+        return theta;
+    const double alpha = config_float(c, s.object, s.in, "alpha", 1e-3, 1e9, NULL);
+    return theta * pow(alpha, (double)c->head_dim / (double)(c->head_dim - 2));
+}
+
 /* rope_type, formerly type, and the keys that each kind needs. */
 static void hf_rope_read_scaling(config_reader *c, section s, int64_t n_rot) {
     const char *key = "type";
@@ -262,6 +278,10 @@ static void hf_rope_read_scaling(config_reader *c, section s, int64_t n_rot) {
     if (c->status)
         return;
     if (!strcmp(type, "default"))
+        type = "none";
+    if (!strcmp(type, "mrope") && json_get(s.object, "mrope_section"))
+        type = "none"; /* positions of images alone are three numbers */
+    if (is_fixed_base(s))
         type = "none";
     if (!strcmp(type, "su"))
         type = "longrope"; /* its first name */
@@ -295,7 +315,7 @@ void config_read_rope(config_reader *c) {
     if (c->family->rope_theta > 0)
         base = c->family->rope_theta;
     double theta = hf_rope_either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
-    config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
+    config_put_float(c, "rope.freq_base", in, "rope_theta", hf_rope_base(c, s, theta));
     /* its first configs */
     if (c->family->local_base && json_get(c->root, "rope_local_base_freq"))
         config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",

@@ -54,6 +54,8 @@ static const struct {
     bool needs_output;         /* the output matrix is never the embedding */
     bool needs_tied;           /* and never another one */
 } readers[] = {
+    {"cohere2", no_biases, false, true},
+    {"command-r", no_biases, false, true},
     {"gemma", no_biases, false, true},
     {"gemma2", no_biases, false, true},
     {"gemma3", no_biases, false, false},

@@ -70,6 +70,8 @@ void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]) {
     mn_row_part part = {0};
     for (int i = 0; i < 3; i++)
         part.total += n_head[i] * head_dim[i];
+    /* rows that are normalised whole become heads behind their norms */
+    const int64_t whole[3] = {0, 0, l->head_dim_v};
     mn_g_product p[3];
     for (int i = 0; i < 3; i++) {
         part.n = n_head[i] * head_dim[i];
@@ -79,30 +81,48 @@ void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]) {
             p[i] = mn_b_product(g, apart[i], part.n, g->hp.n_embd);
         part.lo += part.n;
     }
-    mn_g_linear(g, x, 3, p, head_dim, qkv);
+    mn_g_linear(g, x, 3, p, g->hp.row_norms ? whole : head_dim, qkv);
+}
+
+/* Heads of q or k, each normalised; y itself where the file has no weight for it. */
+static int32_t norm_heads(mn_model_graph *g, int32_t y, const char *name) {
+    const int64_t width = mn_g_layer(g)->head_dim_k;
+    const int32_t w = mn_g_vector(g, name, !g->hp.head_norms, width);
+    return w < 0 ? y : mn_g_rms_norm(g, y, w);
 }
 
 int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]) {
     const mn_layer_shape *l = mn_g_layer(g);
-    const int32_t q = mn_g_rope(g, qkv[0]);
-    const int32_t k = mn_g_rope(g, qkv[1]);
+    int32_t q = mn_g_rope(g, qkv[0]);
+    int32_t k = mn_g_rope(g, qkv[1]);
+    if (g->hp.rotate_first) {
+        q = norm_heads(g, q, "blk.%d.attn_q_norm.weight");
+        k = norm_heads(g, k, "blk.%d.attn_k_norm.weight");
+    }
     const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", true, l->n_head);
     const int32_t y = mn_g_attention(g, q, k, qkv[2], sinks);
     const int64_t cols = l->n_head * l->head_dim_v;
     return linear(g, y, "blk.%d.attn_output", g->hp.n_embd, cols);
 }
 
+/* y: [T, rows] of q or k, normalised over the row -> [T, heads, head_dim]. */
+static int32_t norm_row(mn_model_graph *g, int32_t y, const char *name) {
+    if (g->status)
+        return -1;
+    const int32_t w = mn_g_vector(g, name, false, g->abi.tensors[y].dim[1]);
+    return mn_g_rms_norm_heads(g, y, w, mn_g_layer(g)->head_dim_k);
+}
+
 int32_t mn_b_attention(mn_model_graph *g, int32_t x) {
-    const bool may_lack = !g->hp.head_norms;
-    const int64_t width = mn_g_layer(g)->head_dim_k;
     int32_t qkv[3];
     mn_b_qkv(g, x, qkv);
-    const int32_t q_norm = mn_g_vector(g, "blk.%d.attn_q_norm.weight", may_lack, width);
-    const int32_t k_norm = mn_g_vector(g, "blk.%d.attn_k_norm.weight", may_lack, width);
-    if (q_norm >= 0)
-        qkv[0] = mn_g_rms_norm(g, qkv[0], q_norm);
-    if (k_norm >= 0)
-        qkv[1] = mn_g_rms_norm(g, qkv[1], k_norm);
+    if (g->hp.row_norms) {
+        qkv[0] = norm_row(g, qkv[0], "blk.%d.attn_q_norm.weight");
+        qkv[1] = norm_row(g, qkv[1], "blk.%d.attn_k_norm.weight");
+    } else if (!g->hp.rotate_first) {
+        qkv[0] = norm_heads(g, qkv[0], "blk.%d.attn_q_norm.weight");
+        qkv[1] = norm_heads(g, qkv[1], "blk.%d.attn_k_norm.weight");
+    }
     return mn_b_attend(g, qkv);
 }
 
@@ -145,8 +165,34 @@ static mn_g_product find_experts(mn_model_graph *g, const char *stem, int64_t ro
     return p;
 }
 
+/* The experts that every token uses, as one gated unit; weighted by the sigmoid of
+ * ffn_gate_inp_shexp's product where the file has it, as the only choice of a router. */
+static int32_t shared_experts(mn_model_graph *g, int32_t x, mn_glu_form form) {
+    const int64_t F = mn_g_layer(g)->n_ff_shared;
+    const int64_t D = g->hp.n_embd;
+    const bool gated = mn_g_has(g, "blk.%d.ffn_gate_inp_shexp.weight");
+    mn_g_product p[2];
+    p[0] = mn_b_product(g, "blk.%d.ffn_gate_shexp", F, D);
+    p[1] = mn_b_product(g, "blk.%d.ffn_up_shexp", F, D);
+    int32_t y[2]; // [T, F] each
+    mn_g_linear(g, x, 2, p, NULL, y);
+    y[0] = mn_g_glu(g, y[0], y[1], form);
+    p[0] = mn_b_product(g, "blk.%d.ffn_down_shexp", D, F);
+    mn_g_linear(g, y[0], 1, p, gated ? &D : NULL, y); // [T, 1, D] of the only choice
+    if (!gated)
+        return y[0];
+    const mn_g_route one = {.kind = MN_ROUTE_SIGMOID, .n_used = 1};
+    const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp_shexp", 1, D);
+    int32_t experts;
+    int32_t weights;
+    mn_g_moe_route(g, logits, -1, one, &experts, &weights);
+    return mn_g_moe_combine(g, y[0], weights);
+}
+
 int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
+    const mn_g_route route = {g->hp.route, g->hp.route_normalise, g->hp.route_scale,
+                              l->n_expert_used};
     const int64_t E = l->n_expert;
     const int64_t F = l->n_ff_expert;
     const int64_t D = g->hp.n_embd;
@@ -154,16 +200,19 @@ int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
     int32_t weights;
     const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp", E, D);
     const int32_t bias = mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", true, E);
-    mn_g_moe_route(g, logits, bias, &experts, &weights);
+    mn_g_moe_route(g, logits, bias, route, &experts, &weights);
     mn_g_product p[3];
     p[0] = find_experts(g, "blk.%d.ffn_gate_exps", F, D);
     p[1] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
     p[2] = find_experts(g, "blk.%d.ffn_down_exps", D, F);
     int32_t y[2]; // [T, n_expert_used, F] each
     mn_g_moe_linear(g, x, experts, 2, p, y);
-    x = mn_g_glu(g, y[0], y[1], form);
-    mn_g_moe_linear(g, x, experts, 1, &p[2], y);
-    return mn_g_moe_combine(g, y[0], weights);
+    const int32_t chosen = mn_g_glu(g, y[0], y[1], form);
+    mn_g_moe_linear(g, chosen, experts, 1, &p[2], y);
+    const int32_t sum = mn_g_moe_combine(g, y[0], weights);
+    if (!l->n_ff_shared)
+        return sum;
+    return mn_g_add(g, sum, shared_experts(g, x, form));
 }
 
 /* ---- begin, end ------------------------------------------------------------------------------ */

@@ -1,12 +1,14 @@
-/* arch_gpt2.c -- GPT-2 (Radford et al. 2019): learned positions, layer norms with biases, a plain
- * MLP. */
+/* arch_gpt2.c -- layer norms with biases, a plain MLP: GPT-2 (Radford et al. 2019), with learned
+ * positions; StarCoder 2 (Lozhkov et al. 2024), which rotates. */
 #include "graph/arch.h"
 
 void mn_arch_gpt2(mn_model_graph *g) {
     const mn_hparams *h = &g->hp;
     const int64_t D = h->n_embd;
     const int32_t table = mn_g_matrix(g, "token_embd.weight", false, h->n_vocab, D);
-    const int32_t positions = mn_g_matrix(g, "position_embd.weight", false, h->n_ctx_train, D);
+    int32_t positions = -1;
+    if (!h->n_rope)
+        positions = mn_g_matrix(g, "position_embd.weight", false, h->n_ctx_train, D);
     int32_t x = mn_g_embed(g, table, 1, positions);
     while (mn_g_next_layer(g)) {
         int32_t y = mn_b_layer_norm(g, x, "blk.%d.attn_norm");

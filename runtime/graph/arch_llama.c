@@ -11,7 +11,8 @@ void mn_arch_llama(mn_model_graph *g) {
         int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
         y = mn_b_attention(g, y);
         x = mn_b_residual(g, x, y);
-        y = mn_b_rms(g, x, "blk.%d.ffn_norm");
+        const bool usual = mn_g_has(g, "blk.%d.ffn_norm.weight");
+        y = mn_b_rms(g, x, usual ? "blk.%d.ffn_norm" : "blk.%d.post_attention_norm");
         /* some layers may be dense */
         const bool experts = mn_g_layer(g)->n_expert > 0;
         if (experts)

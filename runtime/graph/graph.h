@@ -186,8 +186,16 @@ int32_t mn_g_add(mn_model_graph *g, int32_t a, int32_t b);
 int32_t mn_g_scale(mn_model_graph *g, int32_t x, double factor);
 /* by the tensor of one value; x itself where the model has none */
 int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name);
-void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, int32_t *experts,
-                    int32_t *weights);
+/* How experts are chosen: MOE_ROUTE's attributes, and how many a token uses. */
+typedef struct {
+    uint32_t kind; /* MN_ROUTE_* */
+    bool normalise;
+    double scale; /* 0 = 1 */
+    int64_t n_used;
+} mn_g_route;
+/* bias: -1 = none. experts, weights: [T, n_used]. */
+void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, mn_g_route how,
+                    int32_t *experts, int32_t *weights);
 /* As mn_g_linear, with weights [E, rows_i, K]; x [T, K] or [T, J, K]; y [T, J, rows_i]. */
 void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
                      const mn_g_product *p, int32_t *y);

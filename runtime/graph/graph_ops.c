@@ -225,18 +225,17 @@ int32_t mn_g_scale(mn_model_graph *g, int32_t x, double factor) {
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */
-void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, int32_t *experts,
-                    int32_t *weights) {
-    const mn_hparams *h = &g->hp;
-    const int64_t dim[2] = {MN_DIM(MN_SYM_TOKENS), mn_g_layer(g)->n_expert_used};
+void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, mn_g_route how,
+                    int32_t *experts, int32_t *weights) {
+    const int64_t dim[2] = {MN_DIM(MN_SYM_TOKENS), how.n_used};
     *experts = mn_gb_tensor(g, "experts", MN_ROLE_INTERIOR, MN_I32, 2, dim);
     *weights = mn_gb_interior(g, "expert_weights", dim[0], dim[1], 0);
     mn_gb_begin(g, MN_OP_MOE_ROUTE);
     mn_gb_in(g, logits);
     mn_gb_in(g, bias);
-    mn_gb_attr(g, h->route);
-    mn_gb_attr(g, h->route_normalise);
-    mn_gb_attr_f64(g, h->route_scale);
+    mn_gb_attr(g, how.kind);
+    mn_gb_attr(g, how.normalise);
+    mn_gb_attr_f64(g, how.scale);
     mn_gb_out(g, *experts);
     mn_gb_out(g, *weights);
     mn_gb_end(g);

@@ -12,14 +12,17 @@ typedef struct {
     bool full_first;
     bool whole_window;      /* the window counts both sides: half of it before a row, half behind */
     int64_t no_rope_period; /* every p-th layer has no rotation */
-    double rope_theta_swa;  /* base of window layers, which no scaling applies to */
-    bool swa_unscaled;      /* the same with the base of the full layers */
-    bool no_attn_softcap;   /* a key says one, and no implementation applies it */
-    double attn_scale;      /* of q k^T */
-    bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
+    bool no_rope_with_window; /* where some layers slide, the others have no rotation */
+    double rope_theta_swa;    /* base of window layers, which no scaling applies to */
+    bool swa_unscaled;        /* the same with the base of the full layers */
+    bool no_attn_softcap;     /* a key says one, and no implementation applies it */
+    double attn_scale;        /* of q k^T */
+    bool yarn_whole;          /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
     bool adjacent; /* GGUF's rows of q and k are reordered: neighbouring elements rotate */
-    bool head_norms, post_norms, zero_window, bidirectional; /* as in mn_hparams */
+    /* as in mn_hparams */
+    bool head_norms, row_norms, rotate_first, post_norms, zero_window, bidirectional;
+    bool logit_factor; /* logit_scale multiplies; else it divides */
     int64_t window;    /* where no key says one; 0: then no layer slides */
     bool needs_window; /* some layers always slide */
     uint32_t route;
@@ -150,7 +153,12 @@ static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
 
 static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
     enum { BIG = 1 << 24 };
+    int64_t ahead = 0;
     mn_status st = mn_hp_need_int(r, "block_count", 1, MN_MAX_LAYER, &h->n_layer);
+    /* layers that guess further tokens are counted, and come last */
+    if (!st)
+        st = mn_hp_int(r, "nextn_predict_layers", 0, h->n_layer - 1, &ahead);
+    h->n_layer -= ahead;
     if (!st)
         st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
     if (st)
@@ -175,6 +183,22 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
             layers[i].n_ff_expert = expert[i];
         else
             layers[i].n_ff_expert = ff[i];
+    }
+    return st;
+}
+
+/* Of the experts that every token uses: their width together, or the width of each and how many. */
+static mn_status read_shared(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
+    enum { BIG = 1 << 24 };
+    int64_t width = 0;
+    int64_t n = 0;
+    mn_status st = mn_hp_int(r, "expert_shared_feed_forward_length", 0, BIG, &width);
+    if (!st)
+        st = mn_hp_int(r, "expert_shared_count", 0, 65536, &n);
+    for (int64_t i = 0; i < h->n_layer && !st; i++) {
+        layers[i].n_ff_shared = width;
+        if (!width)
+            layers[i].n_ff_shared = n * layers[i].n_ff_expert;
     }
     return st;
 }
@@ -242,9 +266,13 @@ static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const 
     uint8_t none[MN_MAX_LAYER] = {0};
     bool told = false;
     mn_status st = mn_hp_layers(r, "rope.no_rope_layers", h->n_layer, none, &told);
+    bool any_slides = false;
+    for (int64_t i = 0; i < h->n_layer; i++)
+        any_slides = any_slides || layers[i].window;
     for (int64_t i = 0; !st && i < h->n_layer; i++) {
-        const bool by_rule = f->no_rope_period && (i + 1) % f->no_rope_period == 0;
-        bool without = by_rule;
+        bool without = f->no_rope_period && (i + 1) % f->no_rope_period == 0;
+        if (f->no_rope_with_window)
+            without = any_slides && !layers[i].window;
         if (told)
             without = none[i];
         if (without)
@@ -351,6 +379,8 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
         st = hparams_read_heads(r, h, layers);
     if (!st)
         st = read_widths(r, h, layers);
+    if (!st)
+        st = read_shared(r, h, layers);
     if (!st)
         st = read_experts(r, f, h, layers);
     if (!st)
@@ -471,6 +501,8 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
     const mn_hp_reader r = {m, h.arch, err};
     h.act = f.act;
     h.head_norms = f.head_norms;
+    h.row_norms = f.row_norms;
+    h.rotate_first = f.rotate_first;
     h.post_norms = f.post_norms;
     h.zero_window = f.zero_window;
     h.yarn_truncate = !f.yarn_whole;
@@ -487,6 +519,8 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
         st = read_scales(&r, &h);
     if (f.no_attn_softcap)
         h.attn_softcap = 0;
+    if (f.logit_factor && h.logit_scale > 0)
+        h.logit_scale = 1 / h.logit_scale;
     if (!st)
         st = read_act(&r, &h);
     if (!st)

@@ -105,7 +105,8 @@ typedef struct {
     int64_t n_ff;
     /* n_expert 0: dense */
     int64_t n_expert, n_expert_used, n_ff_expert;
-    int32_t rope;                /* index of mn_hparams.rope; -1 = no rotation */
+    int64_t n_ff_shared; /* of the experts that every token uses, together; 0 = there are none */
+    int32_t rope;        /* index of mn_hparams.rope; -1 = no rotation */
     uint32_t kv_group, kv_layer; /* kv_layer: index of the layer in its group */
 } mn_layer_shape;
 
@@ -124,6 +125,8 @@ typedef struct {
     bool parallel_residual;
     bool tied;          /* the output matrix is the embedding table */
     bool head_norms;    /* heads of q and k are normalised in every layer */
+    bool row_norms;     /* the same over all heads at once */
+    bool rotate_first;  /* norms of heads are behind the rotation */
     bool post_norms;    /* the output of a block is normalised before it is added */
     bool zero_window;   /* GGUF has the window's key also without a window: it is 0 then */
     bool bidirectional; /* an encoder: a row sees all of its text, later positions, too */

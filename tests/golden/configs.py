@@ -92,6 +92,41 @@ def nested_old(m):
     nested(m)
 
 
+def qwen_vl(kind, first=False):
+    """Of Qwen's models that see the text, which is Qwen2's or Qwen3's; the first ones have no section for it."""
+    def change(m):
+        moe = "experts" in "".join(m.tensors)
+        text = dict(m.config, architectures=None, model_type=kind if first else kind + "_text")
+        rope = text.pop("rope_parameters", None) or {"rope_theta": 10000.0}
+        text.setdefault("rope_theta", rope["rope_theta"])
+        text["rope_scaling"] = {"type": "mrope", "mrope_section": [2, 3, 3]}
+        if moe:
+            columns_of_experts(m)
+        section = {} if first else {"text_config": text}
+        m.config = dict(text if first else {}, model_type=kind, architectures=["Qwen2VLForConditionalGeneration" if first else None], image_token_id=151655,
+                        vision_config={"hidden_size": 32, "model_type": kind + "_vision"}, **section)
+        if not first:
+            m.config["architectures"] = ["Qwen3VLForConditionalGeneration"]
+            prefix("model.", "model.language_model.")(m)
+        tower = "visual." if first else "model.visual."
+        m.tensors[tower + "patch_embed.proj.weight"] = ("F32", [4], bytes(16))
+        m.tensors[tower + "deepstack_merger_list.0.norm.bias"] = ("F32", [4], bytes(16))
+        m.tensors[tower + "blocks.0.attn.qkv.weight"] = ("F32", [2, 4], bytes(32))
+    return change
+
+
+def columns_of_experts(m):
+    """Qwen3-VL-MoE's files: gate_up_proj [E, D, 2F], down_proj [E, F, D]."""
+    fused_experts(m)
+    for name, (kind, shape, raw) in list(m.tensors.items()):
+        if ".experts." not in name:
+            continue
+        e, n, k = shape
+        wide = 2 if kind != "F32" else 4
+        cells = [raw[i:i + wide] for i in range(0, len(raw), wide)]
+        m.tensors[name] = (kind, [e, k, n], b"".join(cells[(x * n + r) * k + c] for x in range(e) for c in range(k) for r in range(n)))
+
+
 def nested_new(m):
     prefix("model.", "model.language_model.")(m)
     nested(m)
@@ -254,6 +289,20 @@ VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys"
     ("qwen3-moe-raw", "norm_topk_prob left out", drop("norm_topk_prob")),
     ("qwen3-moe", "fused experts", fused_experts),
     ("qwen3-moe-raw", "fused experts", fused_experts),
+    ("qwen2", "the text of Qwen2-VL, first files", qwen_vl("qwen2_vl", True)),
+    ("qwen2", "the text of Qwen2-VL", qwen_vl("qwen2_vl")),
+    ("qwen2", "the text of Qwen2.5-VL", qwen_vl("qwen2_5_vl")),
+    ("qwen3", "the text of Qwen3-VL", qwen_vl("qwen3_vl")),
+    ("qwen3-moe", "the text of Qwen3-VL-MoE", qwen_vl("qwen3_vl_moe")),
+    ("olmoe", "fused experts", fused_experts),
+    ("glm4-moe", "fused experts", fused_experts),
+    ("minimax-m2", "fused experts", lambda m: (fused_experts(m), rename(m, lambda s: s.replace("block_sparse_moe.e_score", "mlp.e_score")))),
+    ("minimax-m2", "its rotated share", lambda m: (m.config.get("rope_parameters", {}).pop("partial_rotary_factor", None), put(rotary_dim=12)(m))),
+    ("hunyuan-moe", "numbers by layer", put(moe_topk=[2, 2], num_shared_expert=[1, 1], moe_intermediate_size=[48, 48])),
+    ("dots1", "no groups", put(n_group=None, topk_group=None)),
+    ("exaone4", "no layer_types", drop("layer_types")),
+    ("cohere2", "no layer_types", drop("layer_types")),
+    ("olmo3", "no layer_types", drop("layer_types")),
     ("smollm3", "layers left out", drop("layer_types", "tie_word_embeddings", "rope_parameters", "use_sliding_window", "sliding_window")),
     ("stablelm", "defaults left out", drop("rope_parameters", "layer_norm_eps", "hidden_act", "use_parallel_residual", "qk_layernorm", "tie_word_embeddings")),
     ("stablelm-parallel", "defaults left out", drop("layer_norm_eps", "tie_word_embeddings")),

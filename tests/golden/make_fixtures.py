@@ -56,6 +56,46 @@ MODELS = {
     "gemma4": (tf.Gemma4TextConfig, dict(SMALL, num_hidden_layers=5, head_dim=16, global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True,
                                          sliding_window=12, hidden_size_per_layer_input=0, final_logit_softcapping=3.0,
                                          layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
+    "seed-oss": (tf.SeedOssConfig, dict(SMALL, head_dim=24)),
+    "seed-oss-plain": (tf.SeedOssConfig, dict(TINY, head_dim=8, attention_bias=False, mlp_bias=True)),
+    "glm4": (tf.Glm4Config, dict(SMALL, head_dim=16)),
+    "glm": (tf.GlmConfig, dict(TINY, head_dim=16, attention_bias=True, partial_rotary_factor=0.25)),
+    "glm4-moe": (tf.Glm4MoeConfig, dict(SMALL, head_dim=16, num_hidden_layers=3, moe_intermediate_size=32, n_routed_experts=6, num_experts_per_tok=2,
+                                        n_shared_experts=2, routed_scaling_factor=1.7, use_qk_norm=True, attention_bias=True)),
+    "glm4-moe-plain": (tf.Glm4MoeConfig, dict(TINY, num_hidden_layers=2, head_dim=8, moe_intermediate_size=32, n_routed_experts=5, num_experts_per_tok=3, norm_topk_prob=False)),
+    "minimax-m2": (tf.MiniMaxM2Config, dict(SMALL, head_dim=24, rotary_dim=12, intermediate_size=48, num_local_experts=6, num_experts_per_tok=2)),
+    "olmo3": (tf.Olmo3Config, dict(SMALL, num_hidden_layers=5, sliding_window=12,
+                                   rope_parameters=dict(full_attention=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16),
+                                                        sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    "olmoe": (tf.OlmoeConfig, dict(SMALL, intermediate_size=32, num_experts=6, num_experts_per_tok=2)),
+    "olmoe-normed": (tf.OlmoeConfig, dict(TINY, intermediate_size=32, num_experts=5, num_experts_per_tok=3, norm_topk_prob=True)),
+    "qwen2-moe": (tf.Qwen2MoeConfig, dict(SMALL, moe_intermediate_size=32, shared_expert_intermediate_size=40, num_experts=6, num_experts_per_tok=2)),
+    "qwen2-moe-sparse": (tf.Qwen2MoeConfig, dict(TINY, num_hidden_layers=4, moe_intermediate_size=32, shared_expert_intermediate_size=64, num_experts=5, num_experts_per_tok=3,
+                                                 norm_topk_prob=True, decoder_sparse_step=2, qkv_bias=False)),
+    "ernie4.5": (tf.Ernie4_5Config, dict(SMALL, head_dim=24)),
+    "ernie4.5-bias": (tf.Ernie4_5Config, dict(TINY, head_dim=8, use_bias=True, tie_word_embeddings=False)),
+    "ernie4.5-moe": (tf.Ernie4_5_MoeConfig, dict(SMALL, num_hidden_layers=3, moe_intermediate_size=32, moe_num_experts=6, moe_k=2)),
+    "ernie4.5-moe-plain": (tf.Ernie4_5_MoeConfig, dict(TINY, num_hidden_layers=4, moe_intermediate_size=32, moe_num_experts=5, moe_k=3, moe_num_shared_experts=0,
+                                                       moe_layer_start_index=0, moe_layer_interval=2, tie_word_embeddings=False)),
+    "hunyuan": (tf.HunYuanDenseV1Config, dict(SMALL, head_dim=24, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=1.0, alpha=1000.0))),
+    "hunyuan-plain": (tf.HunYuanDenseV1Config, dict(TINY, head_dim=8, attention_bias=True, tie_word_embeddings=True)),
+    "hunyuan-moe": (tf.HunYuanMoEV1Config, dict(SMALL, head_dim=16, intermediate_size=48, num_experts=6, moe_topk=2)),
+    "granite-moe": (tf.GraniteMoeConfig, dict(SMALL, intermediate_size=48, num_local_experts=6, num_experts_per_tok=2, embedding_multiplier=3.0, residual_multiplier=0.4,
+                                              attention_multiplier=0.2, logits_scaling=2.5)),
+    "granite-moe-shared": (tf.GraniteMoeSharedConfig, dict(TINY, intermediate_size=32, num_local_experts=5, num_experts_per_tok=3, shared_intermediate_size=40,
+                                                           attention_multiplier=0.3, tie_word_embeddings=True)),
+    "exaone4": (tf.Exaone4Config, dict(SMALL, num_hidden_layers=5, head_dim=16, sliding_window=12, sliding_window_pattern=4)),
+    "exaone4-full": (tf.Exaone4Config, dict(TINY, num_hidden_layers=2, head_dim=8, sliding_window=None, sliding_window_pattern=None, layer_types=["full_attention"] * 2,
+                                            tie_word_embeddings=True)),
+    "dots1": (tf.Dots1Config, dict(SMALL, num_hidden_layers=3, head_dim=16, moe_intermediate_size=32, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+                                   first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5)),
+    "cohere": (tf.CohereConfig, dict(SMALL, logit_scale=0.4, use_qk_norm=True)),
+    "cohere-plain": (tf.CohereConfig, dict(TINY, attention_bias=True)),
+    "cohere2": (tf.Cohere2Config, dict(SMALL, num_hidden_layers=5, sliding_window=12, logit_scale=0.5)),
+    "starcoder2": (tf.Starcoder2Config, dict(SMALL, sliding_window=12)),
+    "starcoder2-plain": (tf.Starcoder2Config, dict(TINY, use_bias=False, tie_word_embeddings=False)),
+    "ministral": (tf.MinistralConfig, dict(SMALL, num_hidden_layers=4, head_dim=20, sliding_window=12,
+                                           layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
 }
 LONG_PROMPT = {"gemma4": 170}  # several pages of every group
 
@@ -69,6 +109,8 @@ def randomise(model, seed):
         size = 0.25 if "gemma4" in kind and "q_norm" in name else 1.0  # its scale of q k is 1
         p.data = (size * (torch.randn(p.shape, generator=gen) * (0.2 if mean else std) + mean)).bfloat16().float()
     for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.copy_((0.3 * torch.randn(b.shape, generator=gen)).bfloat16())
         if name.endswith("layer_scalar"):
             b.copy_((0.5 + torch.rand(b.shape, generator=gen)).bfloat16())
     return model

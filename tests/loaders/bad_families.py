@@ -133,6 +133,11 @@ def keys():
     folder("stablelm", in_section("rope_parameters", partial_rotary_factor=0.1), ["config.json", "partial_rotary_factor", "0.1"])
     config("gpt2", "scale_attn_by_inverse_layer_idx", True, ["true", "false"])
     config("gpt2", "n_head", 3, ["3", "64"])
+    config("glm4-moe", "n_group", 4, ["4", "expected 1"])
+    config("olmoe", "clip_qkv", 8.0, ["8", "expected 0"])
+    config("minimax-m2", "use_qk_norm", False, ["false", "true"])
+    config("hunyuan-moe", "moe_topk", [2, 3], ["moe_topk", "the same for each layer"])
+    folder("qwen2-moe", drop("model.layers.1.mlp.shared_expert.up_proj.weight"), ["blk.1.ffn_up_shexp.weight"])
     config("olmo2", "architectures", ["Olmo9ForCausalLM"], ["Olmo9ForCausalLM", "Olmo2ForCausalLM"])
     for method in ("awq", "gptq", "bitsandbytes"):
         config("llama", "quantization_config", {"quant_method": method}, [method, "fp8"])

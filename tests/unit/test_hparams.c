@@ -181,8 +181,43 @@ static void test_pre_tokenizer(void **state) {
     assert_null(mn_arch_pre_tokenizer(&(mn_meta){0}));
 }
 
+/* Layers that guess ahead are counted in block_count and left out; what all experts share has the
+ * width that is said, or a width of an expert each. */
+static void test_experts(void **state) {
+    (void)state;
+    for (int said = 0; said < 2; said++) {
+        world w;
+        begin(&w, "glm4moe", 5);
+        put_int(&w, "glm4moe", "nextn_predict_layers", 1);
+        put_int(&w, "glm4moe", "expert_feed_forward_length", 24);
+        put_int(&w, "glm4moe", "expert_shared_count", 2);
+        if (said)
+            put_int(&w, "glm4moe", "expert_shared_feed_forward_length", 40);
+        const mn_hparams *h = read_it(&w);
+        assert_int_equal(h->n_layer, 4);
+        for (int64_t l = 0; l < h->n_layer; l++)
+            assert_int_equal(h->layer[l].n_ff_shared, said ? 40 : 48);
+        mn_arena_free(&w.arena);
+    }
+}
+
+/* Where layers slide, the full ones do not rotate; where none does, all rotate. */
+static void test_full_layers_still(void **state) {
+    (void)state;
+    for (int64_t window = 0; window <= 8; window += 8) {
+        world w;
+        begin(&w, "exaone4", 8);
+        put_int(&w, "exaone4", "attention.sliding_window", window);
+        const mn_hparams *h = read_it(&w);
+        for (int64_t l = 0; l < 8; l++)
+            assert_int_equal(h->layer[l].rope < 0, window && l % 4 == 3);
+        mn_arena_free(&w.arena);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_experts),          cmocka_unit_test(test_full_layers_still),
         cmocka_unit_test(test_pre_tokenizer),    cmocka_unit_test(test_attention_scale),
         cmocka_unit_test(test_layer_rules),      cmocka_unit_test(test_groups),
         cmocka_unit_test(test_unscaled_windows), cmocka_unit_test(test_softcaps)};
