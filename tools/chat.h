@@ -72,7 +72,7 @@ int messages_save(chat *c, const char *path);
 /* Runs the command of a line: 0 or the exit code with the error printed, or one of the above. */
 int chat_command(chat *c, const char *line, size_t n);
 
-/* ---- chat.c ---------------------------------------------------------------------------------- */
+/* ---- chat_turn.c ----------------------------------------------------------------------------- */
 /* Appends a message and answers the conversation. */
 int chat_say(chat *c, const char *role, const char *text, size_t n);
 /* The same of the result of the next call. */
@@ -81,10 +81,12 @@ int chat_say_result(chat *c, const char *text);
 int chat_answer_again(chat *c);
 /* Removes the newest turn. */
 int chat_undo(chat *c);
-/* Goes on with another model; with the old one if it cannot be opened. An error that leaves none
- * ends the chat (c->a.model is NULL). */
-int chat_use_model(chat *c, const char *name);
 void chat_print_timings(const chat *c); /* of the last answer */
 void chat_forget_sequence(chat *c);     /* the next turn is computed from all messages */
 void chat_apply_settings(chat *c);      /* uses flags and sampling for the turns that follow */
+
+/* ---- chat.c ---------------------------------------------------------------------------------- */
+/* Goes on with another model; with the old one if it cannot be opened. An error that leaves none
+ * ends the chat (c->a.model is NULL). */
+int chat_use_model(chat *c, const char *name);
 #endif
