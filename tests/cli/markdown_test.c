@@ -1,6 +1,7 @@
 /* Markdown on a terminal (markdown.h): what is written, the same for all pieces of a text. */
 #include "markdown.h"
 #include "text_buffer.h"
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +130,53 @@ static const struct {
      "31m \xef\xbf\xbd \xef\xbf\xbd\xef\xbf\xbd"},
 };
 
-int main(void) {
+/* 1 if the text has no control character but line ends, tabs and styles. */
+static int is_harmless(const char *text) {
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == 0xc2 && (unsigned char)text[1] < 0xa0)
+            return 0;
+        if (c == '\033' && text[1] == '[')
+            for (text += 2; (*text >= '0' && *text <= '9') || *text == ';';)
+                text++;
+        else if ((c < ' ' && c != '\n' && c != '\t') || c == 127)
+            return 0;
+        if (c == '\033' && *text != 'm')
+            return 0;
+    }
+    return 1;
+}
+
+/* Texts of marks at random: the same for any pieces, and nothing that a terminal obeys. */
+static void expect_random(unsigned n_texts) {
+    static const char *const parts[] = {
+        "*",  "**",   "_",   "`",       "```",  "\n",       "\n\n",         " ",
+        "a",  "word", "[",   "](",      ")",    "> ",       "- ",           "1. ",
+        "# ", "$",    "$$",  "\\(",     "\\)",  "\\[",      "\\]",          "\\",
+        "~~", "|",    "---", "\033[2J", "\x07", "\xc2\x9b", "\xe6\x97\xa5", "\xe6",
+        "\t", "\r",   "2",   "    "};
+    static char text[2000], first[40000];
+    uint32_t dice = 1;
+    for (unsigned i = 0; i < n_texts && !n_failed; i++) {
+        size_t n = 0;
+        for (dice = dice * 1664525u + 1013904223u; n < 8 + (dice >> 22) % 900;) {
+            dice = dice * 1664525u + 1013904223u;
+            const char *part = parts[(dice >> 16) % MN_COUNT(parts)];
+            memcpy(text + n, part, strlen(part));
+            n += strlen(part);
+        }
+        snprintf(first, sizeof first, "%s", written(text, n, n, MARKDOWN_STYLED));
+        const char *second = written(text, n, 1 + (dice >> 20) % 5, MARKDOWN_STYLED);
+        if (strcmp(first, second) == 0 && is_harmless(first))
+            continue;
+        printf("random text %u:\n%.*s\n--- whole\n%s\n--- in pieces\n%s\n", i, (int)n, text, first,
+               second);
+        n_failed++;
+    }
+}
+
+int main(int argc, char **argv) {
+    expect_random(argc > 1 ? (unsigned)atoi(argv[1]) : 300);
     for (size_t i = 0; i < MN_COUNT(styled); i++)
         expect(styled[i].text, MARKDOWN_STYLED, styled[i].want);
     expect("**b** one two three four\n# T\n- `a` one two three four\n", 0,
