@@ -843,6 +843,15 @@ def story(b):
         assert len(text.split()) > 30, text
         assert "tokens/s" in b.run(LAST + ".querySelector('.figures').textContent")
         shot(b, "story")
+        # the server continues a message that was cut off
+        b.run("document.getElementById('new').click(); state.settings.max_tokens = 8")
+        ask(b, "Tell me a story.", 1)
+        assert "longest answer" in b.run(LAST + ".querySelector('.note').textContent")
+        cut = answer(b)
+        b.run(LAST + ".querySelector('[aria-label=\"Continue the answer\"]').click()")
+        ended(b, 1)
+        assert answer(b).startswith(cut) and len(answer(b)) > len(cut) + 10, (cut, answer(b))
+        b.run("delete state.settings.max_tokens; document.querySelectorAll('#list .open')[1].click()")
         for i in range(10):  # more than the context of 1,024 tokens holds
             ask(b, "Tell me another story about a fox and a drum.", i + 2)
         equal(b.run("[document.querySelectorAll('.failure').length, document.querySelectorAll('.dropped').length]"), [0, 1])
