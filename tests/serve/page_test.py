@@ -202,6 +202,38 @@ def test_hostile(b, s):
         b.run("showMarkdown(document.createElement('div'), '%s')" % text)
 
 
+PARTS = ["<img src=x onerror=document.title=1>", "<script>document.title=1</script>", "<a href='javascript:1'>", "[x](javascript:alert(1))", "[x](data:text/html,x)", "![x](//x)", "<!--", "&lt;",
+         "$", "$$", "\\(", "\\)", "\\[", "\\]", "\\frac", "\\sqrt", "\\left(", "\\right)", "\\begin{pmatrix}", "\\end{pmatrix}", "\\begin{align}", "\\end{align}", "&", "\\\\", "\\href{javascript:x}",
+         "\\text{<b>}", "\\mathbb{R}", "\\overset", "\\hat", "{", "}", "^", "_", "'", "#", "%", "x", "1", ".", " ", "\n", "\n\n", "`", "```html\n", "```\n", "**", "*", "> ", "- ", "1. ", "# ", "| a |", "|-|",
+         "---", "http://x/\"onclick=1", "\u202e", "\u0000", "~~"]
+
+
+def test_random(b, s):
+    """Marks, formulas and HTML at random: elements and attributes that the page makes, and no others; the same when the text comes in pieces."""
+    begin(b, s.url + "/")
+    found = b.run("""(() => { const parts = %s, made = new Set(), wrong = []; let dice = 1;
+        const roll = n => (dice = (Math.imul(dice, 1664525) + 1013904223) >>> 0, (dice >>> 8) %% n);
+        for (let i = 0; i < 600; i++) {
+            let text = ''; for (let k = roll(40); k >= 0; k--) text += parts[roll(parts.length)];
+            const whole = document.createElement('div'), pieces = document.createElement('div');
+            showMarkdown(whole, text);
+            for (let n = 1; n < text.length; n += 1 + roll(40)) showMarkdown(pieces, text.slice(0, n));
+            showMarkdown(pieces, text);
+            if (whole.innerHTML !== pieces.innerHTML) wrong.push(text);
+            for (const e of whole.querySelectorAll('*')) {
+                made.add(e.localName);
+                for (const a of e.attributes) made.add(a.name + (a.name === 'href' && !/^(https?:|mailto:)/.test(a.value) ? ' ' + a.value : '') + (a.name === 'style' && !/^[a-z-]+: [a-z0-9 ]+;( [a-z-]+: [a-z0-9 ]+;)?$/.test(a.value) ? ' ' + a.value : ''));
+            }
+        }
+        return [[...made].sort(), wrong.slice(0, 2)]; })()""" % json.dumps(PARTS))
+    equal(found[1], [])
+    html = {"a", "blockquote", "br", "button", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "input", "li", "ol", "p", "path", "pre", "span", "strong", "svg", "table", "tbody", "td", "th", "thead", "tr", "ul"}
+    mathml = {"math", "mi", "mn", "mo", "mrow", "ms", "mspace", "msub", "msup", "msubsup", "mfrac", "msqrt", "mroot", "mtable", "mtr", "mtd", "mtext", "mover", "munder", "munderover"}
+    attributes = {"accent", "aria-hidden", "aria-label", "class", "d", "disabled", "display", "displaystyle", "fence", "href", "mathvariant", "rel", "role", "start", "stretchy", "style", "tabindex",
+                  "target", "title", "type", "viewBox", "width"}
+    equal(set(found[0]) - html - mathml - attributes, set())
+
+
 def formula(b, text):
     """The elements that a formula becomes, as nested lists with their texts; None: it stays text."""
     return b.run("""(() => { const parent = document.createElement('div'); showMarkdown(parent, %s); const m = parent.querySelector('math');
