@@ -226,6 +226,10 @@ int app_open_runtime(app *a, const app_flags *flags) {
     return open_runtime(a, flags, 0);
 }
 
+int app_open_names(app *a, const app_flags *flags) {
+    return open_runtime(a, flags, MN_RUNTIME_NO_BACKENDS);
+}
+
 /* folder/ is folder, so that both have one name; malloc'ed. */
 static char *without_slashes(const char *path) {
     size_t n = strlen(path);

@@ -52,6 +52,7 @@ typedef struct {
 
 /* Each returns 0, or the exit code with the error printed. app_close frees all, at any point. */
 int app_open_runtime(app *a, const app_flags *flags);
+int app_open_names(app *a, const app_flags *flags); /* a runtime without devices: names of models */
 int app_open_model(app *a, const app_flags *flags); /* and the runtime */
 /* The same for commands that compute: where a launcher started several processes, this one joins
  * the others. Ranks other than 0 follow rank 0 here, and end with it: it does not return. */

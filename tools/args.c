@@ -266,6 +266,7 @@ static void expected(const arg_row *row, char *dst, size_t n) {
     case ARG_TEXT:
     case ARG_TEXTS:
     case ARG_FILE:
+    case ARG_FILES:
         snprintf(dst, n, "%s%s", row->value, row->flags[0] == '-' ? ", not empty" : "");
         break;
     case ARG_INTS:
@@ -447,6 +448,8 @@ static int tools_args_store(const arg_row *row, char *field, const char *s) {
     case ARG_TEXTS:
         return (double)strlen(s) >= row->lo &&
                args_add_text((arg_texts *)(void *)field, codeset_argument(s));
+    case ARG_FILES:
+        return *s && args_add_text((arg_texts *)(void *)field, s);
     case ARG_INT:
     case ARG_COUNT:
         if (!parse_int(s, strlen(s), &i) || (double)i < row->lo || (double)i > row->hi)

@@ -9,6 +9,7 @@ typedef enum {
     ARG_TEXT,   /* const char *: into argv; at least lo bytes */
     ARG_FILE,   /* the same, not empty; shells complete it as a file's name */
     ARG_TEXTS,  /* arg_texts: each use adds one; as an operand: all of them */
+    ARG_FILES,  /* the same of names of files */
     ARG_INT,    /* int64_t in lo..hi */
     ARG_COUNT,  /* arg_count in lo..hi: 0 is a value, different from none */
     ARG_SEED,   /* arg_seed */

@@ -33,7 +33,7 @@ static int takes_value(const arg_row *row) {
 
 /* 1: the shell completes names of files. */
 static int is_file(const arg_row *row) {
-    return row->kind == ARG_FILE;
+    return row->kind == ARG_FILE || row->kind == ARG_FILES;
 }
 
 /* Writes one row; first: the row begins a group with a title. */
@@ -248,7 +248,7 @@ static void zsh_row(out_file *out, const arg_page *page, const arg_group *group,
     (void)first;
     for (size_t i = 0; i < names.n; i++) { /* each name excludes the others */
         out_puts(out, " \\\n            '");
-        if (row->kind == ARG_TEXTS || row->kind == ARG_PAIRS)
+        if (row->kind == ARG_TEXTS || row->kind == ARG_FILES || row->kind == ARG_PAIRS)
             out_puts(out, "*");
         else if (names.n > 1) {
             out_puts(out, "(");

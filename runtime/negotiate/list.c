@@ -101,12 +101,13 @@ static mn_status no_such_device(mn_chooser *c, mn_str name, const char *why, boo
     return st;
 }
 
-/* Whether memory alone is in the way of all that were asked but the oracle. */
+/* Whether memory alone is in the way of all that were asked but the oracle. Plugins without a
+ * device (no driver, no card) say nothing about memory. */
 static bool lacks_memory(const mn_chooser *c) {
     bool memory = false;
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = mn_offer_at(c, i);
-        if (!o->asked || mn_offer_is_oracle(o))
+        if (!o->asked || mn_offer_is_oracle(o) || o->status == MN_NO_DEVICE)
             continue;
         if (MN_STATUS_CLASS(o->status) != MN_CLASS_SMALLER)
             return false;

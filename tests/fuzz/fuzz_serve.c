@@ -78,6 +78,18 @@ int model_start(served *m) {
     return 1;
 }
 
+void model_estimate(served *m) {
+    (void)m;
+}
+
+void model_free_settings(served *m) {
+    (void)m;
+}
+
+int models_are_several(const serve *s) {
+    return !s;
+}
+
 void model_free_engines(served *m) {
     (void)m;
 }
@@ -251,10 +263,13 @@ static void begin(void) {
     model.a = kept;
     server.responses = responses_store_open(64 << 10);
     server.flags = &flags;
-    server.models = (models){all_models, 1};
+    server.models.v = all_models;
+    server.models.n = 1;
+    server.models.n_sequences = N_SEQ;
     server.next_id = 1;
     model.s = &server;
     model.name = model_name;
+    model.is_open = 1;
     model.own = flags;
     model.links = &engine;
     model.n_links = 1;

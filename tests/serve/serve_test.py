@@ -355,11 +355,11 @@ def errors():
         chat, plain = "/v1/chat/completions", "/v1/completions"
         refused(c.ask("GET", "/nothing"), 404, word="/nothing")
         for path, meant in (("/chat/completions", chat), (chat + "/", chat), ("/v1" + chat, chat), ("/api/v1/chat/completions//", chat),
-                            ("/v1/models/", "/v1/models"), ("/models", "/v1/models"), ("/v1/metrics", "/metrics"), ("/completions", plain)):
+                            ("/v1/models/", "/v1/models"), ("/models/", "/models"), ("/v1/metrics", "/metrics"), ("/completions", plain)):
             refused(c.ask("GET", path), 404, word=path + ": this server has no such path, expected " + meant)
         refused(c.post(chat, {**STORY, "mirostat": 1}), 400, "mirostat", "mirostat: found 1, expected 0")
         assert not c.post(chat, {**STORY, "mirostat": 1})[2]["error"]["message"].startswith("mn_")
-        refused(c.post("/v1/responses", {}), 404)
+        refused(c.post("/v1/responses", {}), 400, "input")
         status, r, _ = c.ask("GET", chat)
         assert status == 405 and r.getheader("Allow") == "POST"
         refused(c.post(chat, b"{"), 400, word="not JSON")

@@ -150,6 +150,7 @@ void answer_serve(serve *s, http_request *r, const answer_form *form) {
     if (!a)
         return;
     a->in.counts = 1;
+    a->in.streams = 1;
     a->in.read = read_request;
     a->in.begin = start;
     a->in.release = answer_free;
@@ -429,6 +430,12 @@ static void serve_answer_fail(answer *a, unsigned status, const char *type, cons
 
 void answer_fail(answer *a, unsigned status, const char *type, const char *message) {
     serve_answer_fail(a, status, type, NULL, message);
+}
+
+void answers_fail(const served *m, unsigned status, const char *message) {
+    for (answer *a = m->s->answers; a; a = a->next)
+        if (a->in.m == m && a->in.holds)
+            answer_fail(a, status, "server_error", message);
 }
 
 void answer_no_memory(answer *a) {

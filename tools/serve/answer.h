@@ -63,6 +63,8 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
 void answer_tick(answer *a, double now);
 /* Ends the answer with an error, before or in the stream. */
 void answer_fail(answer *a, unsigned status, const char *type, const char *message);
+/* The same for all answers of a model. */
+void answers_fail(const served *m, unsigned status, const char *message);
 void answer_no_memory(answer *a); /* the same: 503, out of memory */
 
 /* What the request does not say is the server's: stop strings, and the parameters of its

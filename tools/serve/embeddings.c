@@ -91,6 +91,16 @@ void embeddings_down(serve *s, const engine_link *l, int crashed) {
     }
 }
 
+void embeddings_fail(const served *model, unsigned status, const char *message) {
+    for (embedding *m = model->s->embeddings; m; m = m->next) {
+        if (m->in.m != model || m->answered)
+            continue;
+        m->answered = 1;
+        m->link = NULL;
+        http_error(m->http, status, "server_error", NULL, NULL, message);
+    }
+}
+
 /* ---- the request ----------------------------------------------------------------------------- */
 
 /* Space for n more ids. */

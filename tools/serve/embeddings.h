@@ -7,4 +7,6 @@
  * may be why; those without an engine are sent. */
 void embeddings_down(serve *s, const engine_link *l, int crashed);
 void embeddings_resume(serve *s);
+/* All of a model end with an error. */
+void embeddings_fail(const served *m, unsigned status, const char *message);
 #endif

@@ -444,6 +444,15 @@ static void send_ready(engine *e) {
     pthread_mutex_unlock(&e->out_lock);
 }
 
+/* Why the model cannot be opened, for who waits for it. */
+static void tell_failure(engine *e) {
+    pthread_mutex_lock(&e->out_lock);
+    e->is_ready = 1; /* nothing follows */
+    refuse(e, 0, MN_INVALID, plain_message(e->a.err.msg), 0);
+    flush(e);
+    pthread_mutex_unlock(&e->out_lock);
+}
+
 /* Waits for the first message. 0: it is not OPEN. */
 static int receive_open(engine *e, wire_open *m) {
     wire_message first;
@@ -485,8 +494,10 @@ int engine_main(int fd, int blame) {
         return complain(EXIT_NO_MEMORY, THREAD_ERROR);
     pthread_detach(reader);
     int code = open_sessions(&e, &open);
-    if (code)
+    if (code) {
+        tell_failure(&e);
         return code;
+    }
     send_ready(&e);
     if (pthread_create(&reader, NULL, engine_read_messages, &e) != 0)
         return complain(EXIT_NO_MEMORY, THREAD_ERROR);

@@ -34,9 +34,10 @@ static void engine_link_start(engine_link *l);
 static void engine_link_on_ready(void *arg, uint32_t events);
 
 void link_init(engine_link *l, unsigned index, int set, const wire_open *open, uint64_t stamp,
-               const char *device, const engine_calls *calls) {
+               const char *device, const char *of, const engine_calls *calls) {
     *l = (engine_link){.index = index, .set = set, .open = open, .calls = *calls, .fd = -1};
     l->blame = -1;
+    snprintf(l->title, sizeof l->title, "engine %u%s%.80s", index, of ? " of " : "", of ? of : "");
     l->stamp = stamp;
     l->device = device ? strdup(device) : NULL;
     l->watch = (watch){engine_link_on_ready, l};
@@ -128,6 +129,8 @@ static void engine_link_start(engine_link *l) {
     }
     fcntl(l->fd, F_SETFL, O_NONBLOCK);
     l->state = LINK_LOADING;
+    free(l->why);
+    l->why = NULL;
     l->beat_at = seconds();
     l->want_write = 0;
     l->in.n = 0;
@@ -188,18 +191,18 @@ static void count_crash(engine_link *l, int was_ready) {
     if (wrote && l->crashes[i].n == 1) {
         l->crashes[i].n = MAX_CRASHES;
         leave_out(l, id);
-        note("warning: engine %u: plugin %s wrote into memory that it was given as const and is "
+        note("warning: %s: plugin %s wrote into memory that it was given as const and is "
              "left "
              "out from now on",
-             l->index, id);
+             l->title, id);
         return;
     }
     if (l->crashes[i].n != MAX_CRASHES)
         return;
     leave_out(l, id);
-    note("warning: engine %u: plugin %s crashed %d times with this model and is left out from now "
+    note("warning: %s: plugin %s crashed %d times with this model and is left out from now "
          "on",
-         l->index, id, MAX_CRASHES);
+         l->title, id, MAX_CRASHES);
 }
 
 static void describe(int status, char *out, size_t n) {
@@ -209,6 +212,12 @@ static void describe(int status, char *out, size_t n) {
         snprintf(out, n, "exited with code %d", WEXITSTATUS(status));
 }
 
+/* The sentence for who asks why the engine has ended. */
+static void set_why(engine_link *l, const char *text, size_t n) {
+    free(l->why);
+    l->why = strndup(text, n);
+}
+
 /* The exit status is known: gives up, or prepares the next start. */
 static void after_death(engine_link *l, int status) {
     char how[96];
@@ -216,6 +225,10 @@ static void after_death(engine_link *l, int status) {
     const int was_ready = l->state == LINK_DYING && l->was_ready;
     describe(status, how, sizeof how);
     l->pid = 0;
+    if (l->stopping) {
+        l->state = LINK_DEAD;
+        return;
+    }
     if (!was_ready)
         l->n_failed++;
     else
@@ -225,12 +238,14 @@ static void after_death(engine_link *l, int status) {
     l->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
     l->was_ready = 0;
     const int first_start = !l->info_texts[0];
+    if (!was_ready && !l->why)
+        set_why(l, how, strlen(how));
     const int hopeless = WIFEXITED(status) && (first_start || l->exit_code == EXIT_NO_DEVICE);
     if (!was_ready && (hopeless || l->other_model || (crashed && l->n_failed > MAX_CRASHES))) {
         l->state = LINK_DEAD;
-        complain(l->exit_code, "engine %u %s while it loaded the model", l->index, how);
+        complain(l->exit_code, "%s %s while it loaded the model", l->title, how);
     } else {
-        note("warning: engine %u %s; starting it again", l->index, how);
+        note("warning: %s %s; starting it again", l->title, how);
         l->n_restarts++;
         wait_and_retry(l);
     }
@@ -267,8 +282,7 @@ static void end_if_silent(engine_link *l, double now) {
     if ((l->state != LINK_LOADING && l->state != LINK_READY) || !(l->most_silent_s > 0) ||
         now - l->beat_at <= l->most_silent_s)
         return;
-    note("warning: engine %u has shown no life for %.0f s: it is ended", l->index,
-         now - l->beat_at);
+    note("warning: %s has shown no life for %.0f s: it is ended", l->title, now - l->beat_at);
     kill(l->pid, SIGKILL);
     l->beat_at = now;
 }
@@ -330,6 +344,11 @@ static int on_message(engine_link *l, const wire_message *m) {
         l->beat_at = seconds();
         return 1;
     }
+    if (m->type == WIRE_REFUSED && l->state == LINK_LOADING && wire_get_refused(m, &refused)) {
+        if (refused.message.len)
+            set_why(l, refused.message.ptr, (size_t)refused.message.len);
+        return 1;
+    }
     if (l->state != LINK_READY)
         return 0;
     if (m->type == WIRE_EVENT && wire_get_event(m, &event))
@@ -358,8 +377,8 @@ static void read_messages(engine_link *l) {
     while (found > 0 && on_message(l, &m))
         found = wire_next(&l->in, &m);
     if (found) {
-        note("warning: engine %u sent a message that cannot be read (type %u): it is ended",
-             l->index, found > 0 ? (unsigned)m.type : 0);
+        note("warning: %s sent a message that cannot be read (type %u): it is ended", l->title,
+             found > 0 ? (unsigned)m.type : 0);
         kill(l->pid, SIGKILL);
     }
     if (found || filled < 0)
@@ -399,6 +418,14 @@ int link_flush(engine_link *l) {
     return !lost;
 }
 
+void link_stop(engine_link *l) {
+    l->stopping = 1;
+    if (l->fd >= 0)
+        on_end(l);
+    else if (l->state != LINK_DYING)
+        l->state = LINK_DEAD;
+}
+
 double link_silence(const engine_link *l, double now) {
     if (l->state != LINK_READY)
         return INFINITY;
@@ -426,6 +453,7 @@ void link_free(engine_link *l) {
         reap(l->pid);
     for (size_t i = 0; i < MN_COUNT(l->info_texts); i++)
         free(l->info_texts[i]);
+    free(l->why);
     wire_free(&l->in);
     mn_text_free(&l->out);
     mn_text_free(&l->excluded);

@@ -49,6 +49,9 @@ struct engine_link {
     mn_text out;
     size_t sent; /* bytes of out that are written */
     int want_write, was_ready, other_model, exit_code;
+    int stopping;    /* by link_stop: no other process follows */
+    char *why;       /* of the last process that was not ready: why it ended; NULL: not known */
+    char title[112]; /* for messages: "engine 0 of NAME" */
     double start_at, died_at;
     unsigned n_failed; /* starts in a row that failed */
     uint64_t n_restarts;
@@ -73,14 +76,18 @@ struct engine_link {
     uint64_t prefixes[LINK_PREFIXES]; /* hashes of beginnings that it had, each in its place */
 };
 
-/* Starts the first process. device is copied; open, its texts and calls->arg outlive l. */
+/* Starts the first process. of: the name of the model, for messages, or NULL. device is copied;
+ * open, its texts and calls->arg outlive l. */
 void link_init(engine_link *l, unsigned index, int set, const wire_open *open, uint64_t stamp,
-               const char *device, const engine_calls *calls);
+               const char *device, const char *of, const engine_calls *calls);
 /* Restarts, exit statuses: call it every tick. */
 void link_tick(engine_link *l, double now);
 /* Sends what was put into l->out; nothing while the engine is not ready. 0: memory ran out for a
  * message that was put since the last call, which is not sent. */
 int link_flush(engine_link *l);
+/* Begins to end the process, without a restart: the state is LINK_DEAD when it has ended, which
+ * link_tick sees. calls->down is not called. */
+void link_stop(engine_link *l);
 /* Ends the process, without a restart. */
 void link_free(engine_link *l);
 /* Seconds since the engine's scheduler has shown life; of one that is not ready: INFINITY. */

@@ -5,10 +5,12 @@
 #include "args.h"
 
 typedef struct {
-    const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca, *settings;
+    const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca, *settings,
+        *models_file;
     int64_t port, n_seq, max_queue, max_connections, max_body, max_unfinished, drain, per_key,
-        kv_mb, receive, ping, engine_timeout, responses;
-    int insecure, embeddings, no_cache, metrics_open, metrics_names, manage, log_format;
-    arg_texts replicas, more_replicas, aliases, origins;
+        kv_mb, receive, ping, engine_timeout, models_max, models_memory, responses;
+    arg_count keep_alive;
+    int insecure, embeddings, no_cache, metrics_open, metrics_names, manage, all_models, log_format;
+    arg_texts models, replicas, more_replicas, aliases, origins;
 } serve_flags;
 #endif

@@ -425,12 +425,13 @@ static void on_ready(void *arg, engine_link *l) {
     if (!m->fingerprint[0])
         set_fingerprint(m, &l->info);
     app_remark(&s->a,
-               "engine %u is ready: %s, weights %.1f MiB, KV cache %.1f MiB, %u tokens of context, "
+               "%s is ready: %s, weights %.1f MiB, KV cache %.1f MiB, %u tokens of context, "
                "%u sequences at once",
-               l->index, l->info.device.ptr, (double)l->info.weight_bytes / 1048576,
+               l->title, l->info.device.ptr, (double)l->info.weight_bytes / 1048576,
                (double)l->info.kv_bytes / 1048576, l->info.n_ctx, l->info.n_seq);
     generations_resume(s);
     embeddings_resume(s);
+    models_ready(m);
 }
 
 /* The generations of an engine that died wait for the next one, unless they may be the reason. */
@@ -449,7 +450,7 @@ static void on_down(void *arg, engine_link *l, int crashed) {
             g = next;
         }
     if (n)
-        note("engine %u: generations that continue in the next one: %u", l->index, n);
+        note("%s: generations that continue in the next one: %u", l->title, n);
     for (answer *a = s->answers; a;) {
         answer *next = a->next;
         for (uint32_t i = 0; !a->in.running && i < a->n; i++)

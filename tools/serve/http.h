@@ -22,6 +22,7 @@ typedef struct http_request {
     int key;              /* index of the key that it came with; -1: none */
     unsigned status;      /* of the answer; 0: none yet */
     void *owner;          /* the application's; NULL at first */
+    int began;            /* http_begin was called */
     int admitted;         /* the application's: it counts among the requests of its key */
     char id[HTTP_ID + 1]; /* X-Request-Id: the client's, else one of this server */
     double since;         /* seconds(): its head had arrived */
@@ -78,7 +79,7 @@ void http_free(http_server *s);      /* every request is `gone` before it return
 void http_answer(http_request *r, unsigned status, const char *type, mn_text *body);
 /* Before an answer: one more header, copied. */
 void http_header(http_request *r, const char *name, const char *value);
-/* 200 with a body that http_put and http_end write piece by piece. */
+/* 200 with a body that http_put and http_end write piece by piece; nothing if it has begun. */
 void http_begin(http_request *r, const char *type);
 void http_put(http_request *r, const char *bytes, size_t n);
 void http_end(http_request *r);

@@ -154,6 +154,9 @@ void http_answer(http_request *r, unsigned status, const char *type, mn_text *bo
 
 void http_begin(http_request *r, const char *type) {
     exchange *x = of(r);
+    if (r->began)
+        return;
+    r->began = 1;
     set_status(x, 200, type);
     x->streams = 1;
     http_header(r, "Cache-Control", "no-cache");
@@ -163,6 +166,8 @@ void http_begin(http_request *r, const char *type) {
 
 void http_put(http_request *r, const char *bytes, size_t n) {
     exchange *x = of(r);
+    if (x->ended)
+        return;
     mn_text_put(&x->out, bytes, n);
     http_resume(x);
 }

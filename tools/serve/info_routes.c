@@ -22,8 +22,21 @@ static void put_other_model(const serve *s, const char *name, mn_text *out) {
     json_stringz(out, name);
 }
 
+/* llama-server's "status", with the sentence of a model that failed. */
+static void put_status(const served *m, mn_text *out) {
+    const int failed = m->phase == MODEL_FAILED;
+    mn_text_printf(out, ",\"status\":{\"value\":\"%s\"", models_state(m));
+    if (failed) {
+        mn_text_puts(out, ",\"failed\":true,\"message\":");
+        json_stringz(out, m->why);
+    }
+    mn_text_puts(out, "}");
+}
+
 /* OpenAI's object of a model with vLLM's max_model_len, and what the page shows. */
 static void put_model(const served *m, const char *name, mn_text *out) {
+    const mn_model_info none = {0};
+    const mn_model_info *info = m->is_open ? &m->a.info : &none; /* a thread may open it */
     const char *device = m->n_links ? m->links[0].info_texts[0] : NULL;
     mn_text_puts(out, "{\"id\":");
     json_stringz(out, name);
@@ -33,15 +46,17 @@ static void put_model(const served *m, const char *name, mn_text *out) {
     put_other_model(m->s, name, out);
     mn_text_printf(
         out, ",\"max_model_len\":%u,\"minerva\":{\"parameters\":%llu,\"n_vocab\":%lld,\"device\":",
-        m->n_ctx, (unsigned long long)m->a.info.n_params, (long long)m->a.info.n_vocab);
+        m->n_ctx, (unsigned long long)info->n_params, (long long)info->n_vocab);
     json_stringz(out, device ? device : "");
-    mn_text_printf(out,
-                   ",\"chat\":%s,\"sampling\":{\"temperature\":%.4g,\"top_p\":%.4g,\"min_p\":%.4g,"
-                   "\"top_k\":%d,\"repetition_penalty\":%.4g}}}",
-                   m->a.info.has_chat_template || m->own.chat_template ? "true" : "false",
-                   (double)m->sample.temp, (double)m->sample.top_p, (double)m->sample.min_p,
-                   m->sample.top_k,
-                   m->sample.repeat_penalty > 0 ? (double)m->sample.repeat_penalty : 1.0);
+    mn_text_printf(
+        out,
+        ",\"chat\":%s,\"sampling\":{\"temperature\":%.4g,\"top_p\":%.4g,\"min_p\":%.4g,"
+        "\"top_k\":%d,\"repetition_penalty\":%.4g}}",
+        !m->is_open || info->has_chat_template || m->own.chat_template ? "true" : "false",
+        (double)m->sample.temp, (double)m->sample.top_p, (double)m->sample.min_p, m->sample.top_k,
+        m->sample.repeat_penalty > 0 ? (double)m->sample.repeat_penalty : 1.0);
+    put_status(m, out);
+    mn_text_puts(out, "}");
 }
 
 /* The model by its name and by its aliases. last: the name that was put last. */
@@ -116,6 +131,11 @@ static metrics_now now_of(const served *m) {
         if (l->beat.page_tokens > now.page_tokens)
             now.page_tokens = l->beat.page_tokens;
     }
+    now.state = models_state(m);
+    now.n_loads = m->n_loads;
+    now.n_load_failures = m->n_failures;
+    now.n_awaiting = m->n_waiting;
+    now.n_bytes = models_bytes(m);
     const uint64_t n = m->n_generations;
     now.n_waiting = n > now.n_running ? n - now.n_running : 0;
     now.n_pages = total;
@@ -160,11 +180,21 @@ static unsigned put_engines(const served *m, const char *comma, mn_text *out) {
         const int alive = is_alive(l, now);
         const int stuck = l->state == LINK_READY && !alive;
         n_alive += (unsigned)alive;
-        mn_text_printf(out, "%s{\"state\":\"%s\",\"restarts\":%llu,\"pid\":%ld}", i ? "," : comma,
-                       stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts,
-                       (long)l->pid);
+        mn_text_printf(
+            out, "%s{\"state\":\"%s\",\"restarts\":%llu,\"pid\":%ld,\"model\":", i ? "," : comma,
+            stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts, (long)l->pid);
+        json_stringz(out, m->name);
+        mn_text_puts(out, "}");
     }
     return n_alive;
+}
+
+/* What has become of a model, and how many wait for it. */
+static void put_health(const served *m, const char *comma, mn_text *out) {
+    mn_text_printf(out, "%s{\"id\":", comma);
+    json_stringz(out, m->name);
+    mn_text_printf(out, ",\"state\":\"%s\",\"requests_waiting\":%u}", models_state(m),
+                   m->n_waiting);
 }
 
 void route_ready(serve *s, http_request *r) {
@@ -176,7 +206,7 @@ void route_ready(serve *s, http_request *r) {
         n_alive += put_engines(s->models.v[i], engines.len ? "," : "", &engines);
         n_waiting += now_of(s->models.v[i]).n_waiting;
     }
-    const int ready = n_alive && !s->draining;
+    const int ready = (n_alive || s->models.lazy) && !s->draining;
     const char *status = s->draining ? "draining" : "not ready";
     if (serve_health_is_short(s, r, ready, status)) {
         mn_text_free(&engines);
@@ -185,6 +215,9 @@ void route_ready(serve *s, http_request *r) {
     mn_text_printf(&out, "{\"status\":\"%s\",\"engines\":[", ready ? "ready" : status);
     mn_text_add(&out, &engines);
     mn_text_free(&engines);
+    mn_text_puts(&out, "],\"models\":[");
+    for (unsigned i = 0; i < s->models.n; i++)
+        put_health(s->models.v[i], i ? "," : "", &out);
     mn_text_printf(&out, "],\"running\":%llu,\"waiting\":%llu}\n",
                    (unsigned long long)(s->n_generations - n_waiting),
                    (unsigned long long)n_waiting);
@@ -198,10 +231,14 @@ void route_ready(serve *s, http_request *r) {
 
 void route_metrics(serve *s, http_request *r) {
     mn_text out = {0};
-    const served *m = s->models.v[0];
-    const metrics_now now = now_of(m);
-    metrics_put(&out, &m->metrics, &now, (metrics_names)s->flags->metrics_names, m->name);
+    const models *all = &s->models;
+    const metrics_now now = {.n_connections = http_connections(s->http)};
+    metrics_model *of = calloc(all->n, sizeof *of);
+    for (unsigned i = 0; of && i < all->n; i++)
+        of[i] = (metrics_model){all->v[i]->name, &all->v[i]->metrics, now_of(all->v[i])};
+    metrics_put(&out, of, of ? all->n : 0, (metrics_names)s->flags->metrics_names);
     metrics_http(&out, &s->metrics, &now);
+    free(of);
     http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 

@@ -3,6 +3,8 @@
 #include "serve/metrics.h"
 #include "serve/json.h"
 #include "app.h"
+#include <stdlib.h>
+#include <string.h>
 #include <string.h>
 
 static const double bounds[METRICS_MAX_BUCKETS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
@@ -23,10 +25,9 @@ void metrics_head(mn_text *out, const char *prefix, const char *name, const char
 }
 
 /* Buckets are cumulative in this format. */
-void metrics_histogram(mn_text *out, const char *prefix, const char *name, const char *help,
-                       const char *label, const histogram *h) {
+static void put_buckets(mn_text *out, const char *prefix, const char *name, const char *label,
+                        const histogram *h) {
     uint64_t n = 0;
-    metrics_head(out, prefix, name, "histogram", help);
     for (size_t i = 0; i < METRICS_MAX_BUCKETS; i++) {
         n += h->counts[i];
         mn_text_printf(out, "%s%s_bucket{%s,le=\"%g\"} %llu\n", prefix, name, label, bounds[i],
@@ -37,6 +38,12 @@ void metrics_histogram(mn_text *out, const char *prefix, const char *name, const
                    (unsigned long long)n);
     mn_text_printf(out, "%s%s_sum{%s} %.9g\n%s%s_count{%s} %llu\n", prefix, name, label, h->sum,
                    prefix, name, label, (unsigned long long)n);
+}
+
+void metrics_histogram(mn_text *out, const char *prefix, const char *name, const char *help,
+                       const char *label, const histogram *h) {
+    metrics_head(out, prefix, name, "histogram", help);
+    put_buckets(out, prefix, name, label, h);
 }
 
 /* ---- one table for both sets of names -------------------------------------------------------- */
@@ -64,33 +71,37 @@ typedef struct {
     { name, vllm, "histogram", help, 0, h, NULL }
 #define NO_ADAPTERS "max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\""
 
+/* The lines of one row; is_first: with those that begin the metric. */
 static void put_as(mn_text *out, const metric_row *row, const char *prefix, const char *name,
-                   const char *label) {
-    if (row->h) {
-        metrics_histogram(out, prefix, name, row->help, label, row->h);
-        return;
-    }
-    metrics_head(out, prefix, name, row->kind, row->help);
-    mn_text_printf(out, "%s%s{%s%s%s} %.17g\n", prefix, name, label, row->labels ? "," : "",
-                   row->labels ? row->labels : "", row->value);
+                   const char *label, int is_first) {
+    if (is_first)
+        metrics_head(out, prefix, name, row->kind, row->help);
+    if (row->h)
+        put_buckets(out, prefix, name, label, row->h);
+    else
+        mn_text_printf(out, "%s%s{%s%s%s} %.17g\n", prefix, name, label, row->labels ? "," : "",
+                       row->labels ? row->labels : "", row->value);
 }
 
 /* With vLLM's names, what vLLM does not have keeps Minerva's. */
-static void put_row(mn_text *out, const metric_row *row, metrics_names names, const char *label) {
-    if (row->name && (names != METRICS_VLLM || !row->vllm))
-        put_as(out, row, OWN, row->name, label);
-    if (row->vllm && names != METRICS_MINERVA)
-        put_as(out, row, VLLM, *row->vllm ? row->vllm : row->name, label);
+static int has_own(const metric_row *row, metrics_names names) {
+    return row->name && (names != METRICS_VLLM || !row->vllm);
+}
+
+static int has_vllm(const metric_row *row, metrics_names names) {
+    return row->vllm && names != METRICS_MINERVA;
 }
 
 /* The reasons of one set, one line each, also of those that have not occurred. In vLLM's set an
  * answer that calls a tool has stopped. */
-static void put_finished_as(mn_text *out, const metrics *m, const char *prefix, const char *label) {
+static void put_finished_as(mn_text *out, const metrics *m, const char *prefix, const char *label,
+                            int is_first) {
     static const char name[] = "request_success_total";
     static const char *const reasons[N_FINISHED] = {"stop", "length", "tool_calls", "abort",
                                                     "error"};
     const int is_vllm = !strcmp(prefix, VLLM);
-    metrics_head(out, prefix, name, "counter", "Generations that ended, by reason.");
+    if (is_first)
+        metrics_head(out, prefix, name, "counter", "Generations that ended, by reason.");
     for (size_t i = 0; i < N_FINISHED; i++) {
         const uint64_t calls = m->finished[FINISHED_TOOL_CALLS];
         const uint64_t n = m->finished[i] + (is_vllm && i == FINISHED_STOP ? calls : 0);
@@ -98,13 +109,6 @@ static void put_finished_as(mn_text *out, const metrics *m, const char *prefix, 
             mn_text_printf(out, "%s%s{%s,finished_reason=\"%s\"} %llu\n", prefix, name, label,
                            reasons[i], (unsigned long long)n);
     }
-}
-
-static void put_finished(mn_text *out, const metrics *m, metrics_names names, const char *label) {
-    if (names != METRICS_VLLM)
-        put_finished_as(out, m, OWN, label);
-    if (names != METRICS_MINERVA)
-        put_finished_as(out, m, VLLM, label);
 }
 
 void metrics_http(mn_text *out, const metrics *m, const metrics_now *now) {
@@ -120,17 +124,31 @@ void metrics_http(mn_text *out, const metrics *m, const metrics_now *now) {
     mn_text_printf(out, OWN "http_connections %u\n", now->n_connections);
 }
 
-void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics_names names,
-                 const char *model) {
+/* The labels of a model's lines. */
+typedef struct {
+    char model[300], cache[128], state[32];
+} metric_labels;
+
+static void set_labels(metric_labels *l, const metrics_model *of) {
+    const metrics_now *now = &of->now;
     mn_text name = {0};
-    char label[300], cache[128];
-    json_stringz(&name, model); /* the escapes of labels are some of JSON's */
-    snprintf(label, sizeof label, "model_name=%.280s", name.ptr ? name.ptr : "\"\"");
+    json_stringz(&name, of->name); /* the escapes of labels are some of JSON's */
+    snprintf(l->model, sizeof l->model, "model_name=%.280s", name.ptr ? name.ptr : "\"\"");
     mn_text_free(&name);
-    snprintf(cache, sizeof cache,
+    snprintf(l->cache, sizeof l->cache,
              "block_size=\"%llu\",num_gpu_blocks=\"%llu\",enable_prefix_caching=\"%s\"",
              (unsigned long long)now->page_tokens, (unsigned long long)now->n_pages,
              now->has_prefix_cache ? "True" : "False");
+    snprintf(l->state, sizeof l->state, "state=\"%.16s\"", now->state ? now->state : "");
+}
+
+enum { MAX_ROWS_OF_MODEL = 48 };
+
+/* The rows of a model; how many, the same of each. */
+static size_t metrics_rows_of(const metrics_model *of, const metric_labels *l,
+                              metric_row out[MAX_ROWS_OF_MODEL]) {
+    const metrics *m = of->m;
+    const metrics_now *now = &of->now;
     const metric_row rows[] = {
         GAUGE("num_requests_running", "", "Generations that run.", now->n_running),
         GAUGE("num_requests_waiting", "", "Generations that wait for a sequence or memory.",
@@ -138,7 +156,7 @@ void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics
         GAUGE("kv_cache_usage_perc", "", "Share of the KV cache in use, 0 to 1.", now->kv_usage),
         GAUGE(NULL, "gpu_cache_usage_perc", "kv_cache_usage_perc by its earlier name.",
               now->kv_usage),
-        INFO("cache_config_info", "", "Tokens of a page and pages of the KV cache.", 1, cache),
+        INFO("cache_config_info", "", "Tokens of a page and pages of the KV cache.", 1, l->cache),
         INFO(NULL, "lora_requests_info", "Adapters of running requests: there are none.",
              now->unix_s, NO_ADAPTERS),
         COUNTER("prefix_cache_queries_total", "", "Prompt tokens looked for in the prefix cache.",
@@ -161,6 +179,13 @@ void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics
         COUNTER("generation_tokens_total", "", "Generated tokens.", m->generation_tokens),
         COUNTER("engine_restarts_total", NULL, "Starts of an engine after one had died.",
                 now->n_restarts),
+        INFO("model_state", NULL, "1: the phase of the model.", 1, l->state),
+        COUNTER("model_loads_total", NULL, "How often the model was loaded.", now->n_loads),
+        COUNTER("model_load_failures_total", NULL, "How often it could not be.",
+                now->n_load_failures),
+        GAUGE("model_requests_waiting", NULL, "Requests that wait for the model to be loaded.",
+              now->n_awaiting),
+        GAUGE("model_bytes", NULL, "Weights and KV cache of its engines.", now->n_bytes),
         GAUGE("engines_ready", NULL, "Engines that accept requests.", now->n_ready),
         COUNTER("requests_resubmitted_total", NULL,
                 "Generations that went on in another engine process.", m->resubmitted),
@@ -176,7 +201,40 @@ void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics
         HISTOGRAM("request_decode_time_seconds", "", "From the first token to the last.",
                   &m->decode),
     };
-    for (size_t i = 0; i < MN_COUNT(rows); i++)
-        put_row(out, &rows[i], names, label);
-    put_finished(out, m, names, label);
+    _Static_assert(sizeof rows <= MAX_ROWS_OF_MODEL * sizeof *rows, "more rows than room");
+    memcpy(out, rows, sizeof rows);
+    return MN_COUNT(rows);
+}
+
+/* One model as the others have it. */
+typedef struct {
+    metric_row rows[MAX_ROWS_OF_MODEL];
+    metric_labels labels;
+} metric_model;
+
+static void metrics_put_rows(mn_text *out, const metric_model *all, size_t n, size_t row,
+                             metrics_names names) {
+    for (size_t i = 0; i < n && has_own(&all[0].rows[row], names); i++)
+        put_as(out, &all[i].rows[row], OWN, all[i].rows[row].name, all[i].labels.model, i == 0);
+    for (size_t i = 0; i < n && has_vllm(&all[0].rows[row], names); i++) {
+        const metric_row *r = &all[i].rows[row];
+        put_as(out, r, VLLM, *r->vllm ? r->vllm : r->name, all[i].labels.model, i == 0);
+    }
+}
+
+void metrics_put(mn_text *out, const metrics_model *models, size_t n, metrics_names names) {
+    metric_model *all = calloc(n ? n : 1, sizeof *all);
+    size_t n_rows = 0;
+    out->failed |= !all;
+    for (size_t i = 0; all && i < n; i++) {
+        set_labels(&all[i].labels, &models[i]);
+        n_rows = metrics_rows_of(&models[i], &all[i].labels, all[i].rows);
+    }
+    for (size_t row = 0; row < n_rows; row++)
+        metrics_put_rows(out, all, n, row, names);
+    for (size_t i = 0; all && i < n && names != METRICS_VLLM; i++)
+        put_finished_as(out, models[i].m, OWN, all[i].labels.model, i == 0);
+    for (size_t i = 0; all && i < n && names != METRICS_MINERVA; i++)
+        put_finished_as(out, models[i].m, VLLM, all[i].labels.model, i == 0);
+    free(all);
 }

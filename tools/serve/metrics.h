@@ -39,7 +39,16 @@ typedef struct {
     double unix_s;                 /* time of the call */
     int has_prefix_cache;
     unsigned n_connections;
+    const char *state; /* of the model: "loaded", ... */
+    uint64_t n_loads, n_load_failures, n_awaiting, n_bytes;
 } metrics_now;
+
+/* One model. */
+typedef struct {
+    const char *name;
+    const metrics *m;
+    metrics_now now;
+} metrics_model;
 
 /* Choices of --metrics. */
 typedef enum { METRICS_MINERVA, METRICS_VLLM, METRICS_BOTH } metrics_names;
@@ -53,7 +62,6 @@ void metrics_head(mn_text *out, const char *prefix, const char *name, const char
 void metrics_histogram(mn_text *out, const char *prefix, const char *name, const char *help,
                        const char *label, const histogram *h);
 void metrics_http(mn_text *out, const metrics *m, const metrics_now *now);
-/* All metrics of the model. */
-void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, metrics_names names,
-                 const char *model);
+/* All metrics of n models: each metric with a line per model. */
+void metrics_put(mn_text *out, const metrics_model *models, size_t n, metrics_names names);
 #endif

@@ -1,7 +1,9 @@
 /* models.h -- the models of one server: which there are, which of them are loaded, who waits.
  *
  *   models.c        the list, names, phases
+ *   models_list.c   which there are, and their settings
  *   models_open.c   text and engines of one model
+ *   models_routes.c /models/load and /models/unload
  *
  * A `served` is one model with its settings, its text (tokeniser, chat template) in this process,
  * and its engines, which are processes of their own: a crash of one touches no other. A request
@@ -37,6 +39,7 @@
 #include "serve/http.h"
 #include "serve/json.h"
 #include "serve/metrics.h"
+#include "serve/tasks.h"
 
 struct serve;
 struct reading;
@@ -51,6 +54,13 @@ typedef enum {
     MODEL_ENDING,   /* its engine processes end */
     MODEL_FAILED,   /* `why` says why */
 } model_phase;
+
+/* Work of a thread: opens a model for its text. */
+typedef struct {
+    task task;
+    struct served *m;
+    int code;
+} model_opening;
 
 typedef struct served {
     struct serve *s;
@@ -68,7 +78,16 @@ typedef struct served {
     unsigned n_held;        /* requests that hold it */
     unsigned n_generations; /* of them, not finished */
     struct reading *first_waiting, *last_waiting;
-    double wanted_at, used_at, ready_at; /* seconds(); used: begin or end of the last request */
+    unsigned n_waiting; /* in that list */
+    int asked;          /* it is to be loaded without a request: /models/load */
+    int must_end;       /* it is drained by /models/unload */
+    int is_open;        /* its text is: the loop may read what is below */
+    model_opening opening;
+    double wanted_at, used_at;   /* seconds(); used: begin or end of the last request */
+    uint64_t estimate, measured; /* bytes that it needs; 0: not known */
+    uint64_t kv_bytes;           /* of the KV cache, where no flag says it */
+    int on_host;                 /* its engines run on CPUs */
+    uint64_t crowded_until;      /* so many models have to end before it fits */
     uint64_t n_loads, n_failures;
     /* ---- of a model that is open; all zero else ---- */
     app a;                   /* runtime and model, for text alone */
@@ -90,6 +109,15 @@ typedef struct served {
 typedef struct {
     served **v; /* in the order of the flags */
     unsigned n;
+    int lazy;                     /* they are loaded and unloaded; else there is one, for good */
+    unsigned most;                /* loaded at once; 0: no limit */
+    uint64_t memory;              /* bytes that the loaded ones may need together; 0: no limit */
+    uint64_t host_memory;         /* the same of those on CPUs, where there is no such limit */
+    uint64_t n_ended;             /* how often one was unloaded */
+    _Atomic uint32_t n_sequences; /* at once, of all engines */
+    double pinged_at;
+    char **texts; /* of the file of --models */
+    size_t n_texts;
 } models;
 
 /* ---- names (models.c) ------------------------------------------------------------------------ */
@@ -98,15 +126,36 @@ served *models_find(const struct serve *s, const char *name);
 /* The same for a request; name NULL: the only model. NULL: the error is set, of status 404. */
 served *models_choose(const struct serve *s, const char *name, json_error *e);
 
+/* ---- requests (models.c) --------------------------------------------------------------------- */
+/* x, whose model is set, holds it and goes on (reading_go), now or when it is loaded; or it is
+ * refused. */
+void models_enter(struct reading *x);
+/* x is over, or its client has gone: it neither holds its model nor waits for it. */
+void models_leave(struct reading *x);
+/* Sets x->e if its model has failed meanwhile. */
+void models_check(struct reading *x);
+/* An engine of m is ready. */
+void models_ready(served *m);
+
 /* ---- the list (models.c) --------------------------------------------------------------------- */
 /* A model without settings; the name is copied. NULL: out of memory. */
 served *models_add(struct serve *s, const char *name);
-void models_free(struct serve *s);            /* after http_free */
-unsigned models_ready(const struct serve *s); /* engines that accept requests */
-/* In each round of the loop: engines that end or start. */
+void models_free(struct serve *s); /* after http_free */
+/* Starts the only model, or begins to load those that are asked for. 0, or the exit code with the
+ * error printed. */
+int models_begin(struct serve *s);
+/* In each round of the loop: engines that end or start, whose turn it is. */
 void models_tick(struct serve *s, double now);
-int models_are_open(const struct serve *s);       /* 1: requests are accepted */
-uint64_t models_sequences(const struct serve *s); /* at once, of all engines */
+unsigned models_engines_ready(const struct serve *s); /* that accept requests */
+int models_were_ready(const struct serve *s); /* 1: the only model was, or there are several */
+int models_are_open(const struct serve *s);   /* 1: requests are accepted */
+
+/* ---- which there are (models_list.c) --------------------------------------------------------- */
+/* Fills the list from the flags of s; s->name is set. The only model of a server is open then. 0,
+ * or the exit code with the error printed. */
+int models_list(struct serve *s);
+int models_are_several(const struct serve *s); /* by the flags */
+void model_free_settings(served *m);
 
 /* ---- loading and unloading, for routes (models.c) -------------------------------------------- */
 /* Whether r may load, unload, pull or delete: with --manage, or with a key whose name is "admin" or
@@ -125,6 +174,8 @@ uint64_t models_bytes(const served *m);
 /* Opens its files and reads its defaults. 0, or the exit code with the error printed; model_close
  * frees what is open. Any thread. */
 int model_open_text(served *m);
+/* Sets estimate and kv_bytes of a model whose text is open. Any thread. */
+void model_estimate(served *m);
 /* Starts its engines. 0, or the exit code with the error printed. */
 int model_start(served *m);
 void model_free_engines(served *m);

@@ -37,7 +37,7 @@ static int use_template(served *m) {
 }
 
 /* The parameters of requests that say nothing, and what the length of a text says of its tokens. */
-static void read_defaults(served *m) {
+static void models_read_defaults(served *m) {
     const sampling_flags *sampling = &m->sampling;
     m->stops = sampling->stop;
     m->has_seed = sampling->seed.given;
@@ -54,6 +54,7 @@ static void read_defaults(served *m) {
 
 int model_open_text(served *m) {
     app_flags text = m->flags;
+    text.offline |= models_are_several(m->s); /* in a thread nothing asks */
     text.device = NULL;
     text.strict = 0;
     text.threads = (arg_count){1, 1};
@@ -64,8 +65,47 @@ int model_open_text(served *m) {
     code = app_need_tokenizer(&m->a, EXIT_FAILED, ", expected a model that reads text");
     if (code)
         return code;
-    read_defaults(m);
+    models_read_defaults(m);
     return use_template(m);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static double models_number_of(const cJSON *object, const char *name) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsNumber(v) ? v->valuedouble : 0;
+}
+
+/* Bytes of the KV cache per position, with numbers of 16 bits; 0: not known. */
+static double kv_bytes_per_position(const served *m) {
+    char *json = NULL;
+    mn_error err = MN_ERROR;
+    double n = 0;
+    if (m->a.info.is_encoder || mn_model_graph_json(m->a.model, &json, &err) != MN_OK)
+        return 0;
+    cJSON *graph = cJSON_Parse(json);
+    const cJSON *group = NULL;
+    cJSON_ArrayForEach(group, cJSON_GetObjectItemCaseSensitive(graph, "kv_groups")) {
+        const cJSON *layers = cJSON_GetObjectItemCaseSensitive(group, "layers");
+        n += 2 * (double)cJSON_GetArraySize(layers) * models_number_of(group, "n_head_kv") *
+             (models_number_of(group, "head_dim_k") + models_number_of(group, "head_dim_v"));
+    }
+    cJSON_Delete(graph);
+    mn_json_free(json);
+    return n;
+}
+
+void model_estimate(served *m) {
+    enum { USUAL_CTX = 4096, CONTEXTS = 4, LEAST = 4096 };
+    const int64_t trained = m->a.info.n_ctx_train;
+    int64_t n_ctx = trained > 0 && trained < USUAL_CTX ? trained : USUAL_CTX;
+    if (m->flags.ctx.v)
+        n_ctx = m->flags.ctx.v;
+    const int64_t n = n_ctx * CONTEXTS > LEAST ? n_ctx * CONTEXTS : LEAST;
+    const unsigned n_engines = m->own.replicas.n ? (unsigned)m->own.replicas.n : 1;
+    m->kv_bytes = (uint64_t)(kv_bytes_per_position(m) * (double)n);
+    const uint64_t kv = m->own.kv_mb ? (uint64_t)m->own.kv_mb << 20 : m->kv_bytes;
+    m->estimate = n_engines * (m->a.info.n_bytes + kv);
 }
 
 /* ---- engines --------------------------------------------------------------------------------- */
@@ -96,7 +136,7 @@ static void set_open(served *m) {
     open->numa = (uint32_t)f->numa;
     open->kv_k = (uint32_t)f->kv_k;
     open->kv_v = (uint32_t)f->kv_v;
-    open->kv_bytes = (uint64_t)own->kv_mb << 20;
+    open->kv_bytes = own->kv_mb ? (uint64_t)own->kv_mb << 20 : m->kv_bytes;
     open->draft = model_str_of(f->draft);
     open->draft_device = model_str_of(f->draft_device);
     open->n_draft = (uint32_t)f->draft_max;
@@ -120,7 +160,8 @@ int model_start(served *m) {
         const char *device = NULL;
         if (n)
             device = i < f->replicas.n ? f->replicas.v[i] : f->more_replicas.v[i - f->replicas.n];
-        link_init(&links[i], i, m->s->set, &m->open, engine_stamp(&m->a), device, &calls);
+        link_init(&links[i], i, m->s->set, &m->open, engine_stamp(&m->a), device,
+                  m->s->models.lazy ? m->name : NULL, &calls);
         links[i].most_silent_s = (double)m->s->flags->engine_timeout;
     }
     return 0;

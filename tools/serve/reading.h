@@ -6,7 +6,7 @@
 #include "serve/serve.h"
 #include "serve/tasks.h"
 
-/* The first member of what owns a request; zero but for the functions and `counts`. */
+/* The first member of what owns a request; zero but for the functions, `counts` and `streams`. */
 typedef struct reading {
     task task;
     serve *s;
@@ -18,8 +18,16 @@ typedef struct reading {
     int key;     /* of the request */
     int running; /* a thread has it: nothing else may be touched */
     int counts;  /* it is a request of generations: it needs room in the queue while it is read */
-    char *text;  /* of the body, for a thread */
+    int streams; /* its answer may be an event stream */
+    int is_counted; /* in n_reading */
+    int is_long;    /* it is read in a thread */
+    /* of models.c: it waits for m, or it holds m */
+    int waits, holds;
+    struct reading *previous_waiting, *next_waiting;
+    double pinged_at;
+    char *text; /* of the body, for a thread */
     size_t n_text;
+    void (*step)(struct reading *x), (*then)(struct reading *x); /* of a thread's work */
     int (*read)(struct reading *x);     /* in any thread, with `body`; 0: e is set */
     void (*begin)(struct reading *x);   /* in the loop, when it is read */
     void (*release)(struct reading *x); /* in the loop: frees all but body */
@@ -29,6 +37,14 @@ typedef struct reading {
 void reading_start(reading *x, serve *s, http_request *r);
 /* The request is over: x is freed, now or when its thread is done. */
 void reading_gone(reading *x);
+
+/* ---- for models.c ---- */
+/* x holds its model now: it is read. */
+void reading_go(reading *x);
+/* Answers with x->e, which has failed. */
+void reading_refuse(reading *x);
+/* x waits: a stream has a comment, once it has waited for a second, and then every --ping. */
+void reading_ping(reading *x, double now);
 
 /* The route of an endpoint without an engine: the answer is what `read` (in any thread; 0: x->e is
  * set) appends to reading_out. */

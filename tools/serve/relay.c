@@ -503,6 +503,12 @@ static int relay_check_flags(const serve_flags *f, const app_flags *app) {
                 {f->no_cache, "--no-prefix-cache"},
                 {f->aliases.n != 0, "--alias"},
                 {f->chat_template != NULL, "--chat-template"},
+                {f->models_file != NULL, "--models"},
+                {f->all_models, "--all-models"},
+                {f->models_max != 0, "--models-max"},
+                {f->models_memory != 0, "--models-memory"},
+                {f->keep_alive.given, "--keep-alive"},
+                {f->manage, "--manage"},
                 {f->metrics_names != METRICS_MINERVA, "--metrics"}};
     for (size_t i = 0; i < MN_COUNT(rows); i++)
         if (rows[i].given)

@@ -22,6 +22,9 @@ static const route routes[] = {
     {"POST", "/v1/embeddings", route_embeddings},
     {"GET", "/v1/models", route_models},
     {"GET", "/v1/models/", route_model},
+    {"GET", "/models", route_models},
+    {"POST", "/models/load", route_load},
+    {"POST", "/models/unload", route_unload},
     {"POST", "/tokenize", route_tokenize},
     {"POST", "/detokenize", route_detokenize},
     {"GET", "/health", route_ready},
@@ -186,7 +189,7 @@ int serve_library_error(const mn_error *err, mn_status st, const char *param, js
  * queue. */
 static void put_retry(serve *s, http_request *r) {
     char after[16];
-    const unsigned rounds = (unsigned)(s->n_generations / (models_sequences(s) + 1));
+    const unsigned rounds = (unsigned)(s->n_generations / (s->models.n_sequences + 1));
     snprintf(after, sizeof after, "%u", 1 + (rounds < 30 ? rounds : 30));
     http_header(r, "Retry-After", after);
 }
@@ -204,7 +207,7 @@ static int is_open(const serve *s, http_request *r) {
 
 /* Sequences and queue of this server. */
 static uint64_t capacity(const serve *s) {
-    return models_sequences(s) + (uint64_t)s->flags->max_queue;
+    return s->models.n_sequences + (uint64_t)s->flags->max_queue;
 }
 
 int serve_check_number(const serve *s, uint64_t n, json_error *e) {
@@ -288,10 +291,25 @@ void serve_put_error(const http_request *r, const char *type, const char *param,
     mn_text_puts(out, "}\n");
 }
 
+/* The same where 200 was sent while the request waited for its model. */
+static void end_stream_with(http_request *r, unsigned status, const char *type,
+                            const char *message) {
+    mn_text out = {0};
+    serve_stream_error(r, status, type, message, &out);
+    mn_text_puts(&out, dialect_of(r->path) ? "" : "data: [DONE]\n\n");
+    http_put(r, out.ptr ? out.ptr : "", out.len);
+    mn_text_free(&out);
+    http_end(r);
+}
+
 void http_error(http_request *r, unsigned status, const char *type, const char *param,
                 const char *code, const char *message) {
     const dialect *d = dialect_of(r->path);
     mn_text out = {0};
+    if (r->began) {
+        end_stream_with(r, status, type, message);
+        return;
+    }
     if (d) {
         json_error e = {.status = status, .code = code};
         json_fail(&e, param, "%s", message);

@@ -106,6 +106,23 @@ static const arg_row load_rows[] = {
      "llama2 llama3 mistral phi3 zephyr"},
 };
 
+const arg_row *serve_model_setting(const char *name) {
+    static const char *const names[] = {"alias",      "parallel",      "kv-size", "no-prefix-cache",
+                                        "embeddings", "chat-template", "replicas"};
+    const struct {
+        const arg_row *rows;
+        size_t n;
+    } tables[] = {{address_rows, MN_COUNT(address_rows)}, {load_rows, MN_COUNT(load_rows)}};
+    size_t i = 0;
+    while (i < MN_COUNT(names) && strcmp(names[i], name) != 0)
+        i++;
+    for (size_t t = 0; i < MN_COUNT(names) && t < MN_COUNT(tables); t++)
+        for (size_t k = 0; k < tables[t].n; k++)
+            if (!strcmp(tables[t].rows[k].flags + 2, name))
+                return &tables[t].rows[k];
+    return NULL;
+}
+
 const arg_row *serve_setting(const char *name) {
     static const char *const names[] = {"max-queue", "max-per-key", "ping", "drain",
                                         "engine-timeout"};
@@ -118,21 +135,25 @@ const arg_row *serve_setting(const char *name) {
     return NULL;
 }
 
-/* ---- start ----------------------------------------------------------------------------------- */
+static const arg_row models_rows[] = {
+    {"-m --model", "MODEL", ARG_FILES, F(models), 0, 0, NULL,
+     "a GGUF file, a .safetensors file, a folder in Hugging Face layout, or a name:\norg/repo, "
+     "org/repo:QUANT, an alias, as minerva list prints them (default: the demo\nmodel). Given "
+     "several times: several models; requests name one of them"},
+    {"--models", "FILE", ARG_FILE, F(models_file), 0, 0, NULL,
+     "models and their settings: sections [NAME] with lines such as model = PATH,\nctx-size = "
+     "8192, alias = small, keep-alive = 300; [*]: of all"},
+    {"--all-models", NULL, ARG_FLAG, F(all_models), 0, 0, NULL, "all that minerva list prints"},
+    {"--models-max", "N", ARG_INT, F(models_max), 0, 65536, NULL,
+     "models that are loaded at once (default, and 0: as many as fit)"},
+    {"--models-memory", "MIB", ARG_INT, F(models_memory), 0, 1 << 30, NULL,
+     "weights and KV caches of the models that are loaded (default, and 0: what the\ndevices "
+     "have; of CPUs five sixths of the machine's memory)"},
+    {"--keep-alive", "S", ARG_COUNT, F(keep_alive), -1, 1e9, NULL,
+     "a model that nobody has asked for so long is unloaded; -1: none is (default)"},
+};
 
-/* "org/repo:Q8_0" where a name found it; "storyteller" of ".../storyteller.gguf": the file's or
- * folder's name without its ending. */
-static char *name_of(const served *m) {
-    const arg_texts *aliases = &m->own.aliases;
-    for (size_t i = 0; i < aliases->n; i++)
-        if (strcmp(aliases->v[i], "*") != 0)
-            return strdup(aliases->v[i]);
-    char *name = strdup(app_model_name(&m->a));
-    char *dot = name ? strrchr(name, '.') : NULL;
-    if (dot && dot > name && (!strcmp(dot, ".gguf") || !strcmp(dot, ".safetensors")))
-        *dot = 0;
-    return name;
-}
+/* ---- start ----------------------------------------------------------------------------------- */
 
 /* An origin as browsers send it: scheme, host and port, and nothing behind them. */
 static int is_origin(const char *text) {
@@ -290,13 +311,13 @@ static int has_terminal(void) {
 /* How many engines were given up, and the exit code of one of them. */
 static int all_dead(const serve *s, int *code) {
     unsigned n = 0;
-    const served *m = s->models.n ? s->models.v[0] : NULL;
+    const served *m = !models_are_several(s) && s->models.n ? s->models.v[0] : NULL;
     for (unsigned i = 0; m && i < m->n_links; i++)
         if (m->links[i].state == LINK_DEAD) {
             n++;
             *code = m->links[i].exit_code ? m->links[i].exit_code : EXIT_FAILED;
         }
-    return n && n == m->n_links;
+    return n && n == m->n_links && (!s->models.lazy || !m->n_loads);
 }
 
 /* When no request is left: gives memory back that only they needed, whose holes the allocator would
@@ -332,7 +353,7 @@ static void end_answers(serve *s) {
 }
 
 static unsigned n_ready(const serve *s) {
-    return s->relay ? replicas_ready(&s->relay->all) : models_ready(s);
+    return s->relay ? replicas_ready(&s->relay->all) : models_engines_ready(s);
 }
 
 /* The shorter time of two, of which -1 is none. */
@@ -368,10 +389,10 @@ static int server_run(serve *s, signals *g) {
         wait_ms = sooner(http_run(s->http), s->relay ? relay_wait_ms(s->relay) : -1);
         tick(s, now);
         notify_tick(&watchdog, now);
-        if (!told && n_ready(s)) {
+        if (!told && (n_ready(s) || models_were_ready(s))) {
             notify_send("READY=1");
             told = 1;
-            code = s->relay ? 0 : print_url(s);
+            code = s->relay || models_are_several(s) ? 0 : print_url(s);
         }
         obey(s, g);
         if (all_dead(s, &code) || code)
@@ -396,22 +417,18 @@ static int open_signals(void) {
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* The only model, whose settings are those of the command line. */
-static int open_served_model(serve *s) {
-    served *m = models_add(s, "");
-    if (!m)
-        return no_memory();
-    m->own = *s->flags;
-    m->flags = *s->app_flags;
-    m->sampling = *s->sampling;
-    const int code = model_open_text(m);
-    if (code)
-        return code;
-    free(m->name);
-    m->name = name_of(m);
-    s->name = m->name;
-    s->tasks = tasks_create(s->set, READERS); /* without: long requests hold up the loop */
-    return m->name ? 0 : no_memory();
+/* The models. The only one of a server is open then. */
+static int open_models(serve *s) {
+    const int code = models_list(s);
+    if (code == 0)
+        s->tasks = tasks_create(s->set, READERS); /* without: long requests hold up the loop */
+    return code;
+}
+
+/* Of several models the URL is printed at once: they are loaded when they are asked for. */
+static int start_models(serve *s) {
+    const int code = models_begin(s);
+    return code || !models_are_several(s) ? code : print_url(s);
 }
 
 /* A front of other servers. */
@@ -444,11 +461,11 @@ static int serve_all(serve *s) {
     if (relay_is_asked(s->flags))
         code = open_front(s);
     else
-        code = open_served_model(s);
+        code = open_models(s);
     if (code == 0)
         code = start_http(s);
     if (code == 0)
-        code = s->relay ? print_url(s) : model_start(s->models.v[0]);
+        code = s->relay ? print_url(s) : start_models(s);
     if (code == 0)
         code = server_run(s, &g);
     close(g.fd);
@@ -463,6 +480,7 @@ static void serve_close(serve *s) {
     tasks_free(s->tasks);
     models_free(s);
     responses_store_free(s->responses);
+    app_close(&s->a);
     access_free(&s->access);
     if (s->set > 0)
         close(s->set);
@@ -479,6 +497,9 @@ static int serve_as_rank(serve *s) {
         return complain(EXIT_FAILED, "%s", err.msg);
     if (rank)
         return serve_follow(f);
+    if (n > 1 && models_are_several(s))
+        return complain(EXIT_USAGE, "found several models in a group of %u processes, expected one",
+                        n);
     if (n > 1 && s->flags->replicas.n)
         return complain(EXIT_USAGE,
                         "found --replicas in a group of %u processes, expected one engine", n);
@@ -508,15 +529,17 @@ int cmd_serve(int argc, char **argv) {
         {"Load", load_rows, MN_COUNT(load_rows), &own},
         {"Sampling, where a request says nothing", sampling_rows,
          SAMPLING_ROWS - SAMPLING_BIAS_ROWS, &sampling},
-        {"Model and device", app_model_rows, APP_MODEL_ROWS, &common},
+        {"Model and device", models_rows, MN_COUNT(models_rows), &own},
+        {"", app_model_rows + 1, APP_MODEL_ROWS - 1, &common},
         {"", app_device_rows, APP_DEVICE_ROWS, &common},
         {"", app_session_rows, APP_SESSION_ROWS, &common},
         {"", app_draft_rows, APP_DRAFT_ROWS, &common},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &common},
     };
-    const arg_page page = {"serve", "[-m MODEL] [--port N] [flags]",
-                           "Serves a model over HTTP with OpenAI's interface, and a web page.",
-                           groups, MN_COUNT(groups)};
+    const arg_page page = {
+        "serve", "[-m MODEL] [--port N] [flags]",
+        "Serves one model or several over HTTP with OpenAI's interface, and a web page.", groups,
+        MN_COUNT(groups)};
     static serve s;
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK && sampling_check(&sampling))
@@ -525,6 +548,7 @@ int cmd_serve(int argc, char **argv) {
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK) {
         mallopt(M_ARENA_MAX, 1); /* so that memory of one thread serves the others */
+        common.model = own.models.n ? own.models.v[0] : NULL;
         s.flags = &own;
         s.app_flags = &common;
         s.sampling = &sampling;
@@ -532,6 +556,7 @@ int cmd_serve(int argc, char **argv) {
         code = serve_as_rank(&s);
         serve_close(&s);
     }
+    args_free_texts(&own.models);
     args_free_texts(&own.replicas);
     args_free_texts(&own.more_replicas);
     args_free_texts(&own.aliases);

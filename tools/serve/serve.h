@@ -104,6 +104,8 @@ void route_tokenize(serve *s, http_request *r);
 void route_detokenize(serve *s, http_request *r);
 void route_models(serve *s, http_request *r);
 void route_model(serve *s, http_request *r); /* /v1/models/ID */
+void route_load(serve *s, http_request *r);
+void route_unload(serve *s, http_request *r);
 void route_live(serve *s, http_request *r);
 void route_ready(serve *s, http_request *r);
 void route_metrics(serve *s, http_request *r);
@@ -114,6 +116,9 @@ int serve_health_is_short(const serve *s, http_request *r, int ready, const char
 void access_log_write(const serve *s, const http_request *r);
 /* The rows of flags that --settings can have, too; NULL: name ("max-queue") is none of them. */
 const arg_row *serve_setting(const char *name);
+/* The row of a flag that each model can have for itself in the file of --models; NULL: name is none
+ * of them. Over serve_flags. */
+const arg_row *serve_model_setting(const char *name);
 /* Reads --settings into s->flags. 0, or the exit code with the error printed and everything as it
  * was. */
 int serve_read_settings(serve *s);

@@ -8,7 +8,8 @@
  *
  * Front to engine: OPEN once, then SUBMIT, ABORT and EMBED. Engine to front: READY once, then for
  * each SUBMIT either REFUSED or ADMITTED and the EVENTs of its choices, for each EMBED a VECTOR or
- * REFUSED, and BEAT about twice a second. */
+ * REFUSED, and BEAT about twice a second. REFUSED in place of READY says why the model cannot be
+ * opened. */
 #ifndef MINERVA_SERVE_WIRE_H
 #define MINERVA_SERVE_WIRE_H
 #include "text_buffer.h"
