@@ -15,16 +15,16 @@ valgrind 25
 pocl 12
 qemu 10
 oclgrind 12
-tidy 10
+tidy 13
 tsan 15
 reproducible 8
 archive 14
 debs 14
 fuzz 15
-mutants-1 22
-mutants-2 22
-mutants-3 22
-mutants-4 22
+mutants-1 12
+mutants-2 12
+mutants-3 12
+mutants-4 12
 EOF
 }
 
