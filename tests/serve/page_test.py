@@ -64,14 +64,14 @@ class Handler(mock_server.Handler):
         elif self.path == "/v1/models" and not self.is_refused():
             mock = self.server.mock
             facts = {"device": "cpu_mock", "chat": mock.chat, "sampling": {"temperature": 0.6}}
-            self.answer(200, {"object": "list", "data": [{"id": mock.model, "max_model_len": mock.room, "minerva": facts}]})
+            self.answer(200, {"object": "list", "data": [{"id": mock.model, "max_model_len": mock.room, "minerva": facts}, *mock.others]})
         elif self.path == "/favicon.ico":
             self.error(404, "none")
 
     def complete(self, mock, number, body):
         final = body["messages"][-1] if mock.chat else {"role": "user", "content": body["prompt"]}
         last = final["content"]
-        if body.get("model") != mock.model:
+        if body.get("model") not in [mock.model, *(m["id"] for m in mock.others)]:
             return self.answer(404, {"error": {"message": 'model: found "%s", expected "%s"' % (body.get("model"), mock.model), "code": "model_not_found"}})
         if "fail" in last:
             return self.error(400, "temperature: found 9, expected 0 to 2")
@@ -122,7 +122,7 @@ class Handler(mock_server.Handler):
 
 mock_server.Handler = Handler
 mock_server.Server.chat = True  # whether the model has a chat template
-mock_server.Server.model, mock_server.Server.room = "mock", 512
+mock_server.Server.model, mock_server.Server.room, mock_server.Server.others = "mock", 512, []
 LAST = "[...document.querySelectorAll('.message.assistant')].at(-1)"
 
 
@@ -766,6 +766,26 @@ def test_other_model(b, s):
     equal((answer(b), b.run("document.querySelectorAll('.failure').length")), ("echo: again", 0))
     equal([q["model"] for q in s.requests], ["another", "another", "third"])
     b.problems = [p for p in b.problems if "404" not in p]
+
+
+def test_choice(b, s):
+    """Of several models there is a list of their first names. The next answer is the chosen one's; its state, device and context follow."""
+    facts = {"device": "", "chat": True, "sampling": {}}
+    s.others = [{"id": "large", "root": "large", "max_model_len": 0, "status": {"value": "unloaded"}, "minerva": facts}, {"id": "big", "root": "large", "minerva": facts}]
+    begin(b, s.url + "/")
+    equal(b.run("[...document.querySelectorAll('#choice option')].map(o => o.value)"), ["mock", "large"])
+    equal(b.run("[document.getElementById('choice').hidden, document.getElementById('choice').value]"), [False, "mock"])
+    ask(b, "hello", 1)
+    b.run("const c = document.getElementById('choice'); c.value = 'large'; c.dispatchEvent(new Event('change'))")
+    b.until("document.getElementById('status-device').textContent.includes('unloaded')")
+    s.others[0].update(status={"value": "loaded"}, max_model_len=512, minerva={**facts, "device": "cpu_large"})
+    ask(b, "again", 2)
+    b.until("document.getElementById('status-device').textContent.includes('cpu_large')")
+    equal([q["model"] for q in s.requests], ["mock", "large"])
+    equal(b.run("document.getElementById('choice').value"), "large")
+    s.others = []
+    b.run("dispatchEvent(new Event('focus'))")
+    b.until("document.getElementById('choice').hidden && document.getElementById('status-what').textContent === 'mock'")
 
 
 def test_progress(b, s):
