@@ -8,7 +8,9 @@
 #include "out.h"
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
 
@@ -46,4 +48,29 @@ const curl_api *curl_open(const char *what) {
              "install the package libcurl4",
              what, names[0]);
     return NULL;
+}
+
+/* Files of the authorities' certificates, by system. */
+static const char *const bundles[] = {
+    "/etc/ssl/certs/ca-certificates.crt",                /* Debian, Ubuntu, Arch, Alpine */
+    "/etc/pki/tls/certs/ca-bundle.crt",                  /* RHEL, Fedora */
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", /* newer ones of these */
+    "/etc/ssl/ca-bundle.pem",                            /* openSUSE */
+    "/etc/ssl/cert.pem",                                 /* Alpine's own, without the package */
+};
+
+void curl_trust(const curl_api *api, CURL *easy) {
+    const char *file = getenv("SSL_CERT_FILE");
+    const char *own = NULL;
+    if (!file || !*file) {
+        file = NULL;
+        if (api->easy_getinfo(easy, CURLINFO_CAINFO, &own) != CURLE_OK || !own ||
+            access(own, R_OK) == 0)
+            return; /* a library before 7.84 does not say what it takes */
+        for (size_t i = 0; i < sizeof bundles / sizeof bundles[0] && !file; i++)
+            if (access(bundles[i], R_OK) == 0)
+                file = bundles[i];
+    }
+    if (file)
+        api->easy_setopt(easy, CURLOPT_CAINFO, file);
 }

@@ -33,4 +33,9 @@ typedef struct {
 
 /* The library, the same at every call; NULL with the error printed: `what` needs it. One thread. */
 const curl_api *curl_open(const char *what);
+
+/* Which authorities' certificates a new handle believes: those of the file SSL_CERT_FILE, else the
+ * library's own choice, and where that file is not there, those of the system, wherever it has
+ * them: a library may be another system's. */
+void curl_trust(const curl_api *api, CURL *easy);
 #endif

@@ -37,11 +37,11 @@ def story_files():
 
 class World:
     """A hub and an empty home."""
-    def __init__(self, files=None, lfs=("model.safetensors",)):
-        self.hub = Hub(story_files() if files is None else files, lfs)
+    def __init__(self, files=None, lfs=("model.safetensors",), certificate=None):
+        self.hub = Hub(story_files() if files is None else files, lfs, certificate)
         self.folder = tempfile.TemporaryDirectory(prefix="minerva-hub-", ignore_cleanup_errors=True)
         self.home = self.folder.name
-        drop = ("HF_", "HUGGING", "XDG_", "MINERVA_", "OLLAMA", "http", "HTTP", "NO_PROXY", "no_proxy", "ALL_PROXY", "LD_LIBRARY_PATH")
+        drop = ("HF_", "HUGGING", "XDG_", "MINERVA_", "OLLAMA", "http", "HTTP", "NO_PROXY", "no_proxy", "ALL_PROXY", "LD_LIBRARY_PATH", "SSL_CERT_")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
         self.env.update(HOME=self.home, HF_ENDPOINT=self.hub.url, HF_HUB_DOWNLOAD_TIMEOUT="2", OCL_ICD_VENDORS="/nonexistent")
         if "XDG_CACHE_HOME" in os.environ:  # the build's, for results of probes; models have a cache of their own
@@ -204,6 +204,39 @@ def test_pull_own_store():
         w.pull(HF_TOKEN=w.hub.token)
         w.check_whole()
         equal({host for host, _ in w.hub.authorized()}, {"hub"})
+
+
+def make_certificate(folder):
+    """(certificate, key) of a host 127.0.0.1 that is its own authority."""
+    pair = [os.path.join(folder, name) for name in ("cert.pem", "key.pem")]
+    if subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=hub",
+                       "-addext", "subjectAltName=IP:127.0.0.1", "-out", pair[0], "-keyout", pair[1]], capture_output=True).returncode:
+        raise Skipped("needs openssl")
+    return pair
+
+
+# A system that has the authorities' certificates in another place than the one that Debian's libcurl was built for.
+ELSEWHERE = 'mount -t tmpfs x /etc && mkdir -p "$(dirname "$0")" && cp "$CERT" "$0" && exec "$@"'
+
+
+def test_pull_authorities():
+    """Certificates: SSL_CERT_FILE, and where RHEL, openSUSE and Alpine have them."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = make_certificate(folder)
+        with World(lfs=(), certificate=pair) as w:
+            has(w.pull(code=1), "ertificate")
+            has(w.pull(code=1, SSL_CERT_FILE=folder + "/none"), folder + "/none")
+            w.check_nothing()
+            w.pull(SSL_CERT_FILE=pair[0])
+            w.check_whole()
+        if os.geteuid() or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+            raise Skipped("needs root, for an /etc of its own")
+        for place in ("/etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"):
+            with World(lfs=(), certificate=pair) as w:
+                p = subprocess.run(["unshare", "-m", "sh", "-c", ELSEWHERE, place, MINERVA, "pull", "org/story"], env={**w.env, "CERT": pair[0]},
+                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+                assert p.returncode == 0, (place, p.stderr)
+                w.check_whole()
 
 
 def test_pull_at_once():

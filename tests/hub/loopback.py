@@ -6,6 +6,7 @@ import http.server
 import json
 import re
 import socketserver
+import ssl
 import threading
 import time
 import urllib.parse
@@ -161,7 +162,8 @@ class Hub:
     commit = "0123456789abcdef0123456789abcdef01234567"
     token = "hf_loopback"
 
-    def __init__(self, files, lfs=()):
+    def __init__(self, files, lfs=(), certificate=None):
+        """certificate: (file, file of its key) of a hub that speaks HTTPS; its other host does not."""
         self.files, self.lfs = dict(files), set(lfs)
         self.repos, self.gated = {"org/story"}, set()
         self.sent, self.cuts, self.lies, self.early, self.requests = {}, {}, {}, [], []
@@ -173,10 +175,14 @@ class Hub:
         for host in ("hub", "files"):
             server = Server(("127.0.0.1", 0), Handler)
             server.hub, server.host = self, host
+            if certificate and host == "hub":
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(*certificate)
+                server.socket = context.wrap_socket(server.socket, server_side=True)
             self.servers.append(server)
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         self.port, self.files_port = (s.server_address[1] for s in self.servers)
-        self.url = "http://127.0.0.1:%d" % self.port
+        self.url = "http%s://127.0.0.1:%d" % ("s" if certificate else "", self.port)
 
     def hash(self, name):
         data = self.files[name]

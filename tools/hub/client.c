@@ -190,6 +190,7 @@ int hub_request_begin(const hub_client *c, hub_request *r, const char *url, int 
     }
     api->easy_setopt(r->easy, CURLOPT_HTTPHEADER, r->headers);
     api->easy_setopt(r->easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE); // none to a proxy
+    curl_trust(api, r->easy);
     api->easy_setopt(r->easy, CURLOPT_NOSIGNAL, 1L);
     api->easy_setopt(r->easy, CURLOPT_NOBODY, (long)head);
     api->easy_setopt(r->easy, CURLOPT_FOLLOWLOCATION, 0L);

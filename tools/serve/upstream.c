@@ -179,6 +179,7 @@ static void set_options(upstream_call *c) {
     api->easy_setopt(easy, CURLOPT_WRITEFUNCTION, upstream_on_body);
     api->easy_setopt(easy, CURLOPT_WRITEDATA, c);
     api->easy_setopt(easy, CURLOPT_HTTPHEADER, c->headers);
+    curl_trust(api, easy);
     if (c->owner->ca)
         api->easy_setopt(easy, CURLOPT_CAINFO, c->owner->ca);
     if (c->params.deletes)
