@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 """Two clones of the last commit make the same archive with ./bootstrap package tar, byte for byte, and it runs in a root that has nothing but it, glibc
-and GCC's library: from a folder whose name nobody foresaw, as a user without rights, with an empty environment. archive_root.py [ARCHIVE]: that one, and
+and GCC's library: from a folder whose name nobody foresaw, as a user without rights, with an empty environment. So does the image that
+deploy/Containerfile makes of it (image_root.py). archive_root.py [ARCHIVE]: that one, and
 nothing is built."""
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
+import image_root  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SYSTEM = ("ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libgcc_s.so.1")
@@ -91,6 +96,7 @@ def try_archive(archive):
         inside(root, exe, "plugins", "check", os.path.dirname(exe) + "/../lib/minerva/plugins/gguf.so")
         print("ok    minerva-check")
         old_processor(root + exe)
+    image_root.try_image(archive)
 
 
 def main():

@@ -204,11 +204,13 @@ def check_policy(o, objects):
 
 
 def image():
-    """What changes seldom comes first, and the base is an argument."""
+    """What changes seldom comes first, the base is an argument, and nothing of the source is in it. tests/packages/image_root.py takes its steps."""
     with open(os.path.join(DEPLOY, "Containerfile")) as f:
         lines = [line.split("#")[0].strip() for line in f if line.strip() and not line.startswith("#")]
-    assert lines[0].startswith("ARG BASE=") and [line for line in lines if line.startswith("FROM")] == ["FROM $BUILD_BASE AS build", "FROM $BASE"], lines
-    assert lines.index("RUN /src/bootstrap packages") < lines.index("COPY . /src"), lines
+    assert lines[0].startswith("ARG BASE=") and [line for line in lines if line.startswith("FROM")] == ["FROM $BASE AS unpacked", "FROM $BASE"], lines
+    last = lines[lines.index("FROM $BASE"):]
+    assert next(i for i, line in enumerate(last) if line.startswith("RUN")) < next(i for i, line in enumerate(last) if line.startswith("COPY")), lines
+    assert not any(line.startswith(("COPY .", "ADD")) for line in lines), lines
 
 
 def kubernetes(models):
