@@ -29,6 +29,11 @@ GLIBC = (2, 36)  # Debian 12's, manylinux_2_36
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s))\.so(\.[0-9]+)*$")
 OPENED = ("libopenblas.so.0",)  # opened by name (plugins/cpu_simd/blas.c), needed by no file
 DOCUMENTS = "share/doc/minerva"
+CUDA = "lib/minerva/plugins/cuda.so"
+# What is inside of the CUDA plugin and not Minerva's. The whole toolkit has one licence.
+CUDART = """libcudart_static, Copyright NVIDIA Corporation and affiliates, is linked into the plugin for NVIDIA GPUs. It is a
+distributable part of the CUDA Toolkit by Attachment A of its End User License Agreement, which is at
+https://docs.nvidia.com/cuda/eula/"""
 LAST_SECOND = 253402300799  # of the year 9999, the last that SPDX can write
 COMMON = "/usr/share/common-licenses"
 
@@ -155,6 +160,8 @@ def write_licences(folder, packages):
             text = f.read()
         write(os.path.join(to, name + ".copyright"), text)
         common |= {found.rstrip(".") for found in re.findall(COMMON + r"/([A-Za-z0-9.-]+)", text)}
+    if os.path.exists(os.path.join(folder, CUDA)):
+        lines += ["", CUDART]
     for name in sorted(common):
         if os.path.exists(os.path.join(COMMON, name)):
             shutil.copyfile(os.path.join(COMMON, name), os.path.join(to, name))
@@ -217,6 +224,9 @@ def spdx_of(folder, name, version, epoch, packages):
                                   "referenceLocator": "pkg:deb/debian/%s@%s?arch=%s" % (p, a["version"].replace("+", "%2B"), a["arch"])}]} if a["version"] else {}
         listed.append(spdx_package(p, a["version"], **({"homepage": a["home"]} if a["home"] else {}), **more))
         relations.append({"spdxElementId": spdx_id("Package", "minerva"), "relationshipType": "DEPENDS_ON", "relatedSpdxElement": spdx_id("Package", p)})
+    if os.path.exists(os.path.join(folder, CUDA)):
+        listed.append(spdx_package("cudart_static", "", supplier="Organization: NVIDIA", comment=CUDART))
+        relations.append({"spdxElementId": spdx_id("Package", "minerva"), "relationshipType": "STATIC_LINK", "relatedSpdxElement": spdx_id("Package", "cudart_static")})
     relations.append({"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": spdx_id("Package", "minerva")})
     content = hashlib.sha256(json.dumps([files, listed], sort_keys=True).encode()).hexdigest()
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,

@@ -9,7 +9,7 @@ hold together: `minerva` wants libminerva0 of its version, and provides minerva-
 plugin.h that is installed; packages of plugins depend on that of theirs. What is written follows from FOLDER, the installed packages and EPOCH
 (seconds; the time of every file): the same twice.
 
-Texts of packages are in packaging/debian: PACKAGE.postinst and the like, PACKAGE.default (/etc/default), PACKAGE.lintian-overrides.
+Texts of packages are in packaging/debian: PACKAGE.postinst and the like, PACKAGE.default (/etc/default). lintian finds nothing to override.
 """
 import email.utils
 import fnmatch
@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from archive import Refused, files_below, is_elf, replacing, seconds, write
+from archive import CUDART, Refused, files_below, is_elf, replacing, seconds, write
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 UNIT = "usr/lib/systemd/system/minerva.service"
@@ -87,14 +87,12 @@ FIELDS = {
 CUDA_COPYRIGHT = """
 Files: usr/lib/*/minerva/plugins/cuda.so
 Copyright: 2026 The Minerva authors
-           NVIDIA Corporation and affiliates: libcudart_static, which is linked in
+           NVIDIA Corporation and affiliates
 License: Expat and NVIDIA-CUDA
 
 License: NVIDIA-CUDA
- libcudart_static is a distributable part of the CUDA Toolkit by Attachment A
- of its End User License Agreement, which is at
- https://docs.nvidia.com/cuda/eula/
-"""
+%s
+""" % "\n".join(" " + line for line in CUDART.splitlines())
 
 
 def maintainer():
@@ -197,9 +195,6 @@ def write_texts(root, name, version, licence, epoch):
     if os.path.exists(default):
         put(os.path.join(root, "etc/default", name), read(default))
         put(os.path.join(root, "DEBIAN/conffiles"), "/etc/default/%s\n" % name)
-    overrides = os.path.join(HERE, "debian", name + ".lintian-overrides")
-    if os.path.exists(overrides):
-        put(os.path.join(root, "usr/share/lintian/overrides", name), read(overrides))
 
 
 def write_library(work, version):

@@ -86,7 +86,8 @@ def check_content(path):
     assert not any(os.path.basename(name).startswith(("libc.so", "libm.so", "ld-linux", "libgcc_s")) for name in members)
     assert packages["libcjson1"]["versionInfo"] and "snapshot.debian.org" in packages["libcjson1"]["downloadLocation"]
     for p in packages:
-        assert p == "minerva" or "%s/%s/licences/%s.copyright" % (NAME, archive.DOCUMENTS, p) in members, p
+        assert p in ("minerva", "cudart_static") or "%s/%s/licences/%s.copyright" % (NAME, archive.DOCUMENTS, p) in members, p
+    assert ("cudart_static" in packages) == (NAME + "/" + archive.CUDA in members)
     ids = {x["SPDXID"] for part in ("packages", "files") for x in sbom[part]} | {"SPDXRef-DOCUMENT"}
     assert len(ids) == len(sbom["packages"]) + len(sbom["files"]) + 1
     assert all(r["spdxElementId"] in ids and r["relatedSpdxElement"] in ids for r in sbom["relationships"])
@@ -167,7 +168,7 @@ def package(words, **env):
 def test_command(_, scratch):
     """Kinds of packages that there are not, words too many, a time that is none, a place for no file: refused before anything is built."""
     for words in ((), ("rpm",), ("tar", scratch, "x"), ("--cuda",)):
-        assert "expected tar [FOLDER] or deb [FOLDER]" in package(words), words
+        assert "expected tar [FOLDER], deb [FOLDER] or sums FOLDER" in package(words), words
     for epoch in ("tomorrow", "-1", "1.5", "1e9", "253402300800", "9" * 40, "0x10", "1 2", "a[$(touch %s/ran)]" % scratch):
         assert 'SOURCE_DATE_EPOCH: found "%s"' % epoch in package(("tar", scratch), SOURCE_DATE_EPOCH=epoch), epoch
         refused((epoch, "expected seconds"), archive.seconds, epoch)

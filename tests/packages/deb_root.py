@@ -14,11 +14,12 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(ROOT, "packaging"), HERE]
 import deb  # noqa: E402
+import release  # noqa: E402
 import roots  # noqa: E402
 
 NOBODY = "65534:65534"
 CORE = ("libminerva0", "minerva")
-NOW = next(line.split("'")[1] for line in deb.read(ROOT + "/meson.build").splitlines() if line.startswith("    version: '"))
+NOW = release.version_of(ROOT)
 MAJOR, MINOR = (int(n) for n in NOW.split(".")[:2])
 NEXT, OTHER = ("%d.%d.0" % (MAJOR, MINOR + i) for i in (1, 2))  # of this commit under another version, and of another ABI
 STORY = ("minerva", "run", "-p", "Tell me a story.", "-n", "60", "--no-stdin")
@@ -172,7 +173,7 @@ def service(root):
     """The unit as systemd of the root sees it: checked, enabled, and started when that boots."""
     status, said = apt(root, "install", "systemd", "systemd-sysv")
     assert status == 0, said[-3000:]
-    said = roots.good(root, "systemd-analyze", "verify", "minerva.service")
+    said = roots.good(root, "systemd-analyze", "verify", "--man=no", "minerva.service")
     assert "minerva" not in said, said
     roots.good(root, "systemctl", "enable", "minerva")
     print("ok    systemd-analyze verify; systemctl enable")
@@ -192,6 +193,8 @@ def service(root):
         assert status == 0, (said, inside_of(pid, "systemctl", "status", "minerva", "--no-pager"), inside_of(pid, "journalctl", "-u", "minerva", "--no-pager"))
         answer = subprocess.run(["nsenter", "-t", pid, "-n", sys.executable, "-c", ASK], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
         assert answer.strip() == "200", answer
+        status, said = inside_of(pid, "systemctl", "reload", "minerva")
+        assert status == 0, said
         assert os.path.isdir(root + "/var/cache/private/minerva")
         inside_of(pid, "systemctl", "poweroff")
         p.wait(60)
