@@ -142,8 +142,8 @@ def purged(root, before, others):
     status, said = apt(root, "purge", *CORE, *others)
     assert status == 0, said[-3000:]
     apt(root, "autoremove", "--purge")
-    others = ("tmp/.cache", "root/.cache", "srv/debs", "var/lib/apt/lists", "etc/apt", "var/cache/apt", "var/log")  # of users, of apt, and of this test
-    left = sorted(p for p in everything(root) - before if "minerva" in p and not p.startswith(others))
+    kept = ("tmp/.cache", "root/.cache", "srv/debs", "var/lib/apt/lists", "etc/apt", "var/cache/apt", "var/log")  # of users, of apt, and of this test
+    left = sorted(p for p in everything(root) - before if "minerva" in p and not p.startswith(kept))
     assert not left, left
     print("ok    purged: nothing is left")
 

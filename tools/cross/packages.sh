@@ -21,7 +21,7 @@ for deb in "$root"/debs/*.deb; do
     dpkg -x "$deb" "$root"
     name=$(dpkg-deb -f "$deb" Package)
     case $(dpkg-deb -f "$deb" Multi-Arch) in same) name=$name:arm64 ;; esac
-    dpkg-deb --fsys-tarfile "$deb" | tar -t | sed 's/^\.//; s/\/$//' > "$root/var/lib/dpkg/info/$name.list"
+    dpkg-deb --fsys-tarfile "$deb" | tar -t | sed 's/^\.//; s/\/$//; /^$/d' > "$root/var/lib/dpkg/info/$name.list"
     { echo 'Status: install ok installed'; dpkg-deb -f "$deb"; echo; } >> "$root/var/lib/dpkg/status"
 done
 cp -R /usr/aarch64-linux-gnu/lib "$root/"
