@@ -16,6 +16,7 @@ mn_str mnl_inner_name(mn_str native) {
                                            "model.text_model.",
                                            "model.",
                                            "transformer.",
+                                           "gpt_neox.",
                                            "bert.",
                                            "roberta.",
                                            "distilbert."};

@@ -660,8 +660,10 @@ static void hf_read_heads(config_reader *c, const size_keys *k) {
             MN_STR_ARG(c->file->name), heads, (long long)q[i], (long long)kv[i], (long long)i);
         return;
     }
-    if (kv)
-        put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
+    if (!kv)
+        return;
+    c->n_head_kv = kv[0];
+    put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
 }
 
 /* Positions that a text has: RoBERTa's tables begin with rows for padding, which no token has. */
@@ -754,6 +756,8 @@ mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_err
     facts->tied = c.tied;
     facts->family = c.family;
     facts->n_layer = c.n_layer;
+    facts->n_head = c.n_head;
+    facts->n_head_kv = c.n_head_kv;
     facts->unused_positions = c.unused_positions;
     return c.status;
 }

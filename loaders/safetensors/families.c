@@ -68,6 +68,18 @@ static const name_pair glm4_names[] = {{"mlp.gate_up_proj", "ffn_up"},
                                        {"post_self_attn_layernorm", "post_attention_norm"},
                                        {"post_mlp_layernorm", "post_ffw_norm"},
                                        {0}};
+static const name_pair neox_names[] = {{"attention.query_key_value", "attn_qkv"},
+                                       {"attention.dense", "attn_output"},
+                                       {"mlp.dense_h_to_4h", "ffn_up"},
+                                       {"mlp.dense_4h_to_h", "ffn_down"},
+                                       {0}};
+static const name_pair falcon_names[] = {{"self_attention.query_key_value", "attn_qkv"},
+                                         {"self_attention.dense", "attn_output"},
+                                         {"mlp.dense_h_to_4h", "ffn_up"},
+                                         {"mlp.dense_4h_to_h", "ffn_down"},
+                                         {"ln_attn", "attn_norm_2"},
+                                         {"ln_mlp", "attn_norm"},
+                                         {0}};
 static const name_pair starcoder2_names[] = {
     {"mlp.c_fc", "ffn_up"}, {"mlp.c_proj", "ffn_down"}, {0}};
 static const name_pair granite_moe_names[] = {
@@ -182,6 +194,8 @@ static const size_keys distilbert_keys = {
 };
 static const size_keys granite_hybrid_keys = {.n_ff = "shared_intermediate_size"};
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
+static const size_keys falcon_keys = {
+    .n_ff = "ffn_hidden_size", .act = "activation", .eps = "layer_norm_epsilon"};
 static const size_keys starcoder2_keys = {.eps = "norm_epsilon"};
 static const size_keys modern_bert_keys = {.act = "hidden_activation", .eps = "norm_eps"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
@@ -279,6 +293,14 @@ static const key_default cohere2_defaults[] = {{"max_position_embeddings", 8192}
                                                {"logit_scale", 0.0625},
                                                {"sliding_window", 4096},
                                                {0}};
+static const key_default neox_defaults[] = {
+    {"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-5}, {0}};
+static const key_default falcon_defaults[] = {
+    {"max_position_embeddings", 2048}, {"layer_norm_epsilon", 1e-5}, {0}};
+static const key_default helium_defaults[] = {
+    {"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-8}, {"head_dim", 128}, {0}};
+static const key_default olmo_defaults[] = {
+    {"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-5}, {0}};
 static const key_default starcoder2_defaults[] = {
     {"max_position_embeddings", 4096}, {"norm_epsilon", 1e-5}, {0}};
 static const key_default granite_moe_defaults[] = {
@@ -578,6 +600,42 @@ static const struct model_family families[] = {
      .tied = true,
      .adjacent = true,
      .extra = family_cohere},
+    {.model_type = "gpt_neox",
+     .class_name = "GPTNeoXForCausalLM",
+     .arch = "gptneox",
+     .defaults = neox_defaults,
+     .act = "gelu",
+     .rotary = 0.25,
+     .own = neox_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .grouped_qkv = true,
+     .prepare = family_neox_keys,
+     .extra = family_neox},
+    {.model_type = "falcon",
+     .class_name = "FalconForCausalLM",
+     .arch = "falcon",
+     .defaults = falcon_defaults,
+     .act = "gelu",
+     .own = falcon_names,
+     .keys = &falcon_keys,
+     .layer_norm = true,
+     .tied = true,
+     .grouped_qkv = true,
+     .prepare = family_falcon_keys},
+    {.model_type = "helium",
+     .class_name = "HeliumForCausalLM",
+     .arch = "llama",
+     .defaults = helium_defaults,
+     .rope_theta = 1e5,
+     .adjacent = true},
+    {.model_type = "olmo",
+     .class_name = "OlmoForCausalLM",
+     .arch = "olmo",
+     .defaults = olmo_defaults,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .extra = family_olmo},
     {.model_type = "starcoder2",
      .class_name = "Starcoder2ForCausalLM",
      .arch = "starcoder2",

@@ -75,6 +75,7 @@ struct model_family {
     bool conv1d;      /* matrices of layers are stored [in, out] */
     bool encoder;     /* its classes differ by their heads, none of which is used */
     bool adjacent;    /* neighbouring elements of a head rotate together, not its halves */
+    bool grouped_qkv; /* query_key_value: of each head of k its heads of q, itself, its v */
     bool from_pad;    /* positions are counted from pad_token_id + 1 on */
     fused_experts fused;
     double norm_offset;

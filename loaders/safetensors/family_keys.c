@@ -381,3 +381,42 @@ void family_granite_moe(config_reader *c) {
     put_expert_width(c, "intermediate_size");
     put_shared(c, "shared_intermediate_size", keys_count(c, "shared_intermediate_size", 0));
 }
+
+/* ---- older decoders -------------------------------------------------------------------------- */
+
+/* Keys of the first configurations. */
+void family_neox_keys(config_reader *c) {
+    copy_number(c, "rotary_emb_base", "rope_theta");
+    copy_number(c, "rotary_pct", "partial_rotary_factor");
+}
+
+void family_neox(config_reader *c) {
+    config_put_bool(c, "use_parallel_residual", "use_parallel_residual",
+                    config_bool(c, "use_parallel_residual", true));
+}
+
+/* How many heads of keys there are depends on three keys. Slopes in place of rotation, and attention
+ * before the MLP, are other graphs. */
+void family_falcon_keys(config_reader *c) {
+    const bool grouped = config_bool(c, "new_decoder_architecture", false);
+    const bool one = !grouped && config_bool(c, "multi_query", true);
+    refuse_true(c, "alibi");
+    if (!config_bool(c, "parallel_attn", true) && !grouped && !c->status)
+        c->status =
+            mnl_fail(c->err, MN_UNSUPPORTED,
+                     "%.*s: key 'parallel_attn' is false, which is unsupported; expected true",
+                     MN_STR_ARG(c->file->name));
+    copy_number(c, "n_head", "num_attention_heads"); /* the first configurations */
+    copy_number(c, "n_layer", "num_hidden_layers");
+    if (one)
+        cJSON_DeleteItemFromObjectCaseSensitive(c->root, "num_kv_heads");
+    else
+        copy_number(c, grouped ? "num_kv_heads" : "num_attention_heads", "num_key_value_heads");
+    if (one && !c->status && !cJSON_AddNumberToObject(c->root, "num_key_value_heads", 1))
+        c->status = mnl_fail_memory(c->err);
+}
+
+void family_olmo(config_reader *c) {
+    if (json_get(c->root, "clip_qkv"))
+        expect_number(c, "clip_qkv", 0);
+}

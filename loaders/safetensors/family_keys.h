@@ -34,4 +34,8 @@ void family_hunyuan_moe_keys(config_reader *c);
 void family_hunyuan_moe(config_reader *c);
 void family_cohere(config_reader *c);
 void family_granite_moe(config_reader *c);
+void family_neox_keys(config_reader *c);
+void family_neox(config_reader *c);
+void family_falcon_keys(config_reader *c);
+void family_olmo(config_reader *c);
 #endif

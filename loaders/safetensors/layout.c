@@ -238,6 +238,33 @@ static mn_status hf_layout_transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error
     return MN_OK;
 }
 
+/* query_key_value [groups (heads of q + 2) d, ..] with the heads of each group side by side: as
+ * parts of d rows, all heads of q, then of k, then of v. */
+static mn_status regroup_qkv(mn_parsed *p, mn_parsed_tensor *t, const model_facts *facts,
+                             mn_error *err) {
+    const int64_t groups = facts->n_head_kv;
+    const int64_t heads = facts->n_head / groups; /* of q in a group */
+    const int64_t n = groups * (heads + 2);
+    const int64_t d = t->dim[0] / n;
+    if (t->n_dim > 2 || t->dim[0] % n || t->dtype.block_elems != 1)
+        return bad_shape(t, "rows for each head of q, k and v", err);
+    mn_plane *planes = mn_tensor_planes(p, t, (uint32_t)n, 1);
+    if (!planes)
+        return mnl_fail_memory(err);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = i / heads * (heads + 2) + i % heads;
+        if (i >= groups * heads) {
+            const int64_t behind = i - groups * heads; /* k of each group, then v */
+            at = behind % groups * (heads + 2) + heads + behind / groups;
+        }
+        planes[i] = from(t, at * d * t->plane.stride[0]);
+        planes[i].bytes = (uint64_t)(d * t->plane.stride[0]);
+        set_dims(&planes[i], t->n_dim, t->dim, t->plane.stride);
+        planes[i].dim[0] = d;
+    }
+    return MN_OK;
+}
+
 /* A vector that is stored as a matrix of one row. */
 static mn_status without_one(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     if (t->n_dim != 2 || t->dim[0] != 1)
@@ -418,6 +445,10 @@ static mn_status hf_layout_read_one(mn_parsed *p, const name_index *x, uint64_t 
         hf_layout_drop(&p->tensors[i]);
         return status;
     }
+    const bool is_qkv = mn_str_ends(t->native, ".query_key_value.weight") ||
+                        mn_str_ends(t->native, ".query_key_value.bias");
+    if (f->grouped_qkv && is_qkv)
+        return regroup_qkv(p, t, facts, err);
     if (mn_str_ends(t->native, "moe_statics.e_score_correction_bias"))
         return without_one(p, t, err);
     for (int k = 0; k < 2 && f->fused; k++) {

@@ -35,7 +35,8 @@ typedef struct {
     cJSON *config;
     const struct model_family *family;
     int64_t n_layer;
-    int64_t unused_positions; /* first rows of the table of positions, which no token uses */
+    int64_t unused_positions;  /* first rows of the table of positions, which no token uses */
+    int64_t n_head, n_head_kv; /* of the first layer; 0: they differ by kind of layer */
     bool tied;
 } model_facts;
 
@@ -78,6 +79,7 @@ typedef struct {
     /* n_head: of the first layer; head_dim: of window layers head_dim_swa, where these differ */
     int64_t n_layer;
     int64_t n_head;
+    int64_t n_head_kv;
     int64_t n_embd;
     int64_t head_dim;
     int64_t head_dim_swa;

@@ -14,6 +14,8 @@ void mn_arch_phi3(mn_model_graph *g);
 void mn_arch_gpt_oss(mn_model_graph *g);
 void mn_arch_olmo2(mn_model_graph *g);
 void mn_arch_glm4(mn_model_graph *g);
+void mn_arch_neox(mn_model_graph *g);
+void mn_arch_olmo(mn_model_graph *g);
 void mn_arch_stablelm(mn_model_graph *g);
 void mn_arch_gpt2(mn_model_graph *g);
 void mn_arch_bert(mn_model_graph *g);

@@ -364,6 +364,16 @@ def qwen2vl(f, tensors):
     return tensors
 
 
+def named(arch, **more):
+    """The same under another architecture's name, whose graph it is."""
+    def change(f, tensors):
+        f.arch = arch
+        for key, value in more.items():
+            f.key(key, BOOL, value)
+        return tensors
+    return change
+
+
 EVERY = ["gemma", "gemma2", "gemma3", "gemma4", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-layers", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
          "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "stablelm", "stablelm-parallel"]
@@ -371,7 +381,10 @@ VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}),
             ("gemma", output_too, {}), ("phi3", attn_factor, {}), ("gemma3", newer_gemma3, {}),
             ("gpt-oss", without("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), {}), ("qwen3-moe", gating, {}), ("mixtral", gating, {}),
             ("qwen3-moe", without("feed_forward_length"), {}), ("llama-wide", per_layer, {}), ("gemma3", per_layer, {}),
-            ("qwen3", unknown, {}), ("llama", unknown, {"version": 2}), ("llama", unknown, {"alignment": 4096}), ("qwen2", unknown, {"version": 2, "alignment": 8}), ("qwen2", qwen2vl, {})]
+            ("qwen3", unknown, {}), ("llama", unknown, {"version": 2}), ("llama", unknown, {"alignment": 4096}), ("qwen2", unknown, {"version": 2, "alignment": 8}), ("qwen2", qwen2vl, {}),
+            ("llama", named("internlm2"), {}), ("llama", named("baichuan"), {}), ("llama", named("xverse"), {}), ("qwen2", named("exaone"), {}),
+            ("qwen3", named("qwen3vl"), {}), ("qwen3-moe", named("qwen3vlmoe"), {}), ("mixtral", named("bailingmoe"), {}),
+            ("mixtral", named("deepseek", expert_weights_norm=True), {})]
 
 
 def write(name, m, change=None, **how):

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-GGUF_ALONE = set()  # whose folders no loader reads
+GGUF_ALONE = {"baichuan", "bailingmoe", "deepseek", "exaone", "internlm2", "xverse"}  # whose folders bring code of their own
 
 
 def read(path):
