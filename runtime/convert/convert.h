@@ -32,7 +32,7 @@ typedef struct {
 } mn_row_order;
 typedef struct {
     mn_str name;
-    const mn_tensor_info *src; /* NULL: values */
+    const mn_tensor_info *src; /* NULL: values alone */
     const float *values;
     mn_dtype type;
     uint32_t wanted; /* the type that was wanted, if the width of rows does not allow it; else 0 */

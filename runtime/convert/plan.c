@@ -248,6 +248,19 @@ static bool can_convert(const mn_tensor_info *t, uint32_t dtype) {
     return mn_dequant_has(t->dtype.id) && mn_quant_has(dtype);
 }
 
+/* A vector in parts, as F32: heads of biases that are stored in another order. NULL: no memory. */
+static float *gather_vector(mn_convert_plan *p, const mn_tensor_info *t) {
+    float *values = mn_arena_alloc(&p->arena, (size_t)t->dim[0], sizeof *values);
+    int64_t n = 0;
+    for (uint32_t i = 0; values && i < t->n_parts; i++) {
+        const mn_plane *part = mn_tensor_plane(t, i, 0);
+        for (int64_t j = 0; j < part->dim[0]; j++)
+            values[n++] =
+                mn_plane_value(part->dtype, (const uint8_t *)part->ptr + j * part->stride[0]);
+    }
+    return values;
+}
+
 static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
     mn_out_tensor out = {
         .name = t->name,
@@ -259,16 +272,26 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
     memcpy(out.dim, t->dim, sizeof out.dim);
     out.wanted = pick_type(p, t);
     mn_dtype_by_id(fitting(out.wanted, t->dim[t->n_dim - 1]), &out.type);
-    if (t->n_dim == 1 && t->n_parts > 1)
-        return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s is a vector in %u parts, expected one",
-                       p->model->path, MN_STR_ARG(t->native), t->n_parts);
+    out.order = order_of(p, layer, rest);
+    if (t->n_dim == 1 && t->n_parts > 1) {
+        const uint32_t id = t->dtype.id;
+        if (out.order.head || (id != MN_F32 && id != MN_F16 && id != MN_BF16))
+            return mn_fail(err, MN_UNSUPPORTED,
+                           "%s: tensor %.*s is a vector in %u parts, expected one", p->model->path,
+                           MN_STR_ARG(t->native), t->n_parts);
+        out.wanted = MN_F32;
+        mn_dtype_by_id(MN_F32, &out.type);
+        out.values = gather_vector(p, t);
+        if (!out.values)
+            return convert_no_memory(err);
+        return convert_place(p, out, err);
+    }
     if (!can_convert(t, out.type.id))
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be converted to %s",
                        p->model->path, MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
                        mn_dtype_name(out.type.id));
     if (p->hp.norm_offset != p->plain.norm_offset && mn_str_ends(rest, "norm.weight"))
         out.add = (float)p->hp.norm_offset;
-    out.order = order_of(p, layer, rest);
     out.codes = out.type.id == MN_Q4_1 && fits_q4_1(t);
     return convert_place(p, out, err);
 }
