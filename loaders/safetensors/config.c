@@ -141,8 +141,27 @@ void config_put_bool(config_reader *c, const char *key, const char *native, bool
 
 /* ---- which model is this --------------------------------------------------------------------- */
 
+/* What a family of the field needs that no graph builder has; NULL: nothing is known of it. */
+static const char *hf_missing(const char *model_type) {
+#define MN_MISSING(gguf, type, what) {type, what},
+    static const char *const rows[][2] = {
+#include "missing.def"
+    };
+#undef MN_MISSING
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
+        if (*model_type && !strcmp(rows[i][0], model_type))
+            return rows[i][1];
+    return NULL;
+}
+
 /* The message lists what is known: the file may be newer than this loader, or the key misspelt. */
 static void unknown_type(config_reader *c, const char *found) {
+    const char *missing = hf_missing(found);
+    if (missing && !c->status)
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'model_type' is '%.60s', which does not run here yet; "
+                             "missing: %s",
+                             MN_STR_ARG(c->file->name), found, missing);
     const mn_str known = family_list(c->parsed);
     if (c->status)
         return;

@@ -395,8 +395,8 @@ void family_neox(config_reader *c) {
                     config_bool(c, "use_parallel_residual", true));
 }
 
-/* How many heads of keys there are depends on three keys. Slopes in place of rotation, and attention
- * before the MLP, are other graphs. */
+/* How many heads of keys there are depends on three keys. Slopes in place of rotation, and
+ * attention before the MLP, are other graphs. */
 void family_falcon_keys(config_reader *c) {
     const bool grouped = config_bool(c, "new_decoder_architecture", false);
     const bool one = !grouped && config_bool(c, "multi_query", true);

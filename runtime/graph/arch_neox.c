@@ -1,6 +1,6 @@
-/* arch_neox.c -- layer norms, a plain MLP, rotation; mostly attention and MLP side by side: GPT-NeoX
- * and Pythia (Black et al. 2022), with a norm for each; Falcon (Almazrouei et al. 2023), with one
- * for both, or attn_norm_2 before attention and attn_norm before the MLP. */
+/* arch_neox.c -- layer norms, a plain MLP, rotation; mostly attention and MLP side by side:
+ * GPT-NeoX and Pythia (Black et al. 2022), with a norm for each; Falcon (Almazrouei et al. 2023),
+ * with one for both, or attn_norm_2 before attention and attn_norm before the MLP. */
 #include "graph/arch.h"
 
 void mn_arch_neox(mn_model_graph *g) {

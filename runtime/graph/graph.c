@@ -347,8 +347,27 @@ static mn_status graph_finish(mn_model_graph *g) {
     return st ? st : graph_seal(g);
 }
 
+/* What an architecture of the field needs that no builder has; NULL: nothing is known of it. */
+static const char *graph_missing(const char *arch) {
+#define MN_MISSING(gguf, model_type, what) {gguf, what},
+    static const char *const rows[][2] = {
+#include "missing.def"
+    };
+#undef MN_MISSING
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
+        if (*arch && !strcmp(rows[i][0], arch))
+            return rows[i][1];
+    return NULL;
+}
+
 mn_status mn_arch_unknown(const mn_canonical *m, const char *arch, mn_error *err) {
+    const char *missing = graph_missing(arch);
     mn_text known = {0};
+    if (missing)
+        return mn_fail(
+            err, MN_UNSUPPORTED,
+            "%s: general.architecture is \"%s\", which does not run here yet; missing: %s", m->path,
+            arch, missing);
     mn_arch_list(&known);
     mn_status st = mn_fail(err, MN_UNSUPPORTED, "%s: general.architecture is \"%s\"; known: %s",
                            m->path, arch, known.ptr ? known.ptr : "");

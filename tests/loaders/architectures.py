@@ -31,6 +31,9 @@ def main():
     wrong += ["%s has no family, and is not one of GGUF alone" % name for name in archs if (name in families) == (name in GGUF_ALONE)]
     wrong += ["docs/model-formats.md and archs.def: one of them lacks %s" % name for name in sorted(documented ^ set(archs))]
     wrong += ["%s: gguf_names.c has no pre-tokeniser %s" % (name, pre) for name, _, pre in rows if pre != "NULL" and pre.strip('"') not in known_pre]
+    missing = re.findall(r'^MN_MISSING\("(.*?)", "(.*?)",', read("ground/missing.def"), re.M)
+    types = set(re.findall(r'\.model_type = "([^"]+)"', read("loaders/safetensors/families.c")))
+    wrong += ["missing.def has %s, which runs" % name for arch, kind in missing for name, runs in ((arch, archs), (kind, types)) if name in runs]
     print("\n".join(wrong))
     sys.exit(1 if wrong else 0)
 

@@ -4,6 +4,7 @@
 Each must end with exit code 1 and a message that names the file (or folder), what was found and what was expected."""
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -295,11 +296,27 @@ def projector():
         refused("mmproj.gguf", path, ["mmproj.gguf", 'general.architecture is "clip"', "known: llama"], prompt=prompt)
 
 
+def missing():
+    """Architectures of the field that do not run: the message says what is missing, in both formats."""
+    with open(os.path.join(ROOT, "ground", "missing.def"), encoding="utf-8") as f:
+        text = f.read()
+    words = dict(re.findall(r'^#define (\w+) "(.*)"$', text, re.M))
+    rows = re.findall(r'^MN_MISSING\("(.*?)", "(.*?)", (?:(\w+)|"(.*)")\)$', text, re.M)
+    assert len(rows) >= 60 and len(rows) == text.count("\nMN_MISSING("), len(rows)
+    for arch, kind, name, what in rows:
+        what = what or words[name]
+        if kind:
+            config("llama", "model_type", kind, [kind, "does not run here yet", what])
+        if arch:
+            gguf("qwen2", lambda f, _, arch=arch: setattr(f, "arch", arch), ["general.architecture", arch, "does not run here yet", what])
+
+
 def main(folder):
     global TMP
     TMP = folder
     keys()
     tensors()
+    missing()
     if "mlx" in sys.argv:
         mlx()
     gguf_keys()
