@@ -250,7 +250,8 @@ def test_streams(folder):
             comments = waits.result()
             assert comments and set(comments) == {": the model is being loaded"}, comments
             later.result()
-        assert metrics(server, "model_loads_total") == {"ash": 2, "birch": 1}
+        loads = metrics(server, "model_loads_total")
+        assert loads["birch"] == 1 and loads["ash"] in (1, 2), loads  # 1: the later request came before birch was open
         # A client that leaves while it waits leaves nothing behind.
         gone = Client(server)
         gone.connection.request("POST", "/v1/chat/completions", json.dumps({"model": "birch", "messages": user("x"), "max_tokens": 4}))
@@ -294,11 +295,12 @@ def test_failures(folder):
             for stream in (False, True, False, True):
                 found, answer = client.chat(name, user("hello"), stream=stream)
                 assert found == status and word in answer["error"]["message"] and answer["error"]["code"] == "model_failed", (found, answer)
-        assert states(server) == {"ash": "loaded" if engines(server).get("ash") else "unloaded", "cut": "failed", "absent": "failed", "wide": "failed", "large": "failed"}
+        # The engine of the large one found too little memory beside ash, which gave its own, and then again.
+        assert states(server) == {"ash": "unloaded", "cut": "failed", "absent": "failed", "wide": "failed", "large": "failed"}
         failures = metrics(server, "model_load_failures_total")
         assert all(failures[name] == 1 for name in ("cut", "absent", "wide", "large")) and not failures["ash"], failures
         check_chat(client, "ash", user("hello"))
-        assert "large" in server.text() and pid
+        assert metrics(server, "model_loads_total")["ash"] == 2 and engines(server)["ash"]["pid"] != pid
     with Models("--models", ini, "--models-memory", 1) as server:
         status, answer = Client(server).chat("ash", user("hello"))
         assert status == 503 and "--models-memory" in answer["error"]["message"], answer
@@ -332,6 +334,9 @@ def test_names(folder):
         one, two = [client.ask("POST", "/tokenize", {"model": name, "messages": user("hello")})[1]["count"] for name in ("tree", "birch")]
         assert one == 6 and two > one, (one, two)  # birch has ChatML
         assert {m["id"] for m in client.ask("GET", "/health")[1]["models"]} == {"tree", "birch"}
+    with Models("--all-models", env={"MINERVA_MODEL_PATH": folder}) as server:
+        assert {"ash", "birch"} <= set(states(server)), states(server)
+        check_chat(Client(server), "birch", user("hello"))
     for text, word in (("[a]\nmodle = x\n", ":2: modle"), ("[a]\nctx-size = many\n", ":2: ctx-size"), ("model = x\n", ":1: model"), ("[a]\nhello\n", ":2"),
                        ("[a]\n[a]\n", 'named "a"'), ("", "no model"), ("[a\n", ":1"), ("[a]\nembeddings = perhaps\n", "true or false")):
         server = Models("--models", ini_file(folder, "bad.ini", text))

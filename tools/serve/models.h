@@ -155,6 +155,9 @@ int models_are_open(const struct serve *s);   /* 1: requests are accepted */
  * or the exit code with the error printed. */
 int models_list(struct serve *s);
 int models_are_several(const struct serve *s); /* by the flags */
+/* A model that has come onto this machine, as /api/pull brings one: with --all-models it is in the
+ * list from now on, with the settings of the command line. 0: memory ran out. In the loop. */
+int models_learn(struct serve *s, const char *name);
 void model_free_settings(served *m);
 
 /* ---- loading and unloading, for routes (models.c) -------------------------------------------- */

@@ -171,6 +171,20 @@ static int models_add_named(serve *s, const char *text) {
 
 /* ---- --all-models ---------------------------------------------------------------------------- */
 
+/* A model by the name that minerva list has. 0, or the exit code. */
+static int add_by_name(serve *s, const char *text) {
+    const char *name = models_keep_text(&s->models, text);
+    served *m = name ? models_add(s, name) : NULL;
+    const int code = m ? copy_of_flags(m) : no_memory();
+    if (code == 0)
+        m->flags.model = name;
+    return code;
+}
+
+int models_learn(serve *s, const char *name) {
+    return !s->flags->all_models || models_find(s, name) || add_by_name(s, name) == 0;
+}
+
 /* The first place that has a name wins, as everywhere. */
 static int models_add_listed(serve *s) {
     mn_found *found = NULL;
@@ -180,11 +194,7 @@ static int models_add_listed(serve *s) {
     for (uint32_t i = 0; code == 0 && mn_found_get(found, i, &item) == MN_OK; i++) {
         if (models_find(s, item.name))
             continue;
-        const char *name = models_keep_text(&s->models, item.name);
-        served *m = name ? models_add(s, name) : NULL;
-        code = m ? copy_of_flags(m) : no_memory();
-        if (code == 0)
-            m->flags.model = name;
+        code = add_by_name(s, item.name);
     }
     mn_found_free(found);
     return code;
