@@ -334,8 +334,11 @@ def test_names(folder):
         one, two = [client.ask("POST", "/tokenize", {"model": name, "messages": user("hello")})[1]["count"] for name in ("tree", "birch")]
         assert one == 6 and two > one, (one, two)  # birch has ChatML
         assert {m["id"] for m in client.ask("GET", "/health")[1]["models"]} == {"tree", "birch"}
-    with Models("--all-models", env={"MINERVA_MODEL_PATH": folder}) as server:
-        assert {"ash", "birch"} <= set(states(server)), states(server)
+    os.makedirs(os.path.join(folder, "config", "minerva"))
+    ini_file(os.path.join(folder, "config", "minerva"), "aliases.ini", "hazel = ash\n")
+    with Models("--all-models", env={"MINERVA_MODEL_PATH": folder, "XDG_CONFIG_HOME": os.path.join(folder, "config")}) as server:
+        assert {"ash", "birch", "hazel"} <= set(states(server)), states(server)
+        check_chat(Client(server), "hazel", user("hello"), name="ash")
         check_chat(Client(server), "birch", user("hello"))
     for text, word in (("[a]\nmodle = x\n", ":2: modle"), ("[a]\nctx-size = many\n", ":2: ctx-size"), ("model = x\n", ":1: model"), ("[a]\nhello\n", ":2"),
                        ("[a]\n[a]\n", 'named "a"'), ("", "no model"), ("[a\n", ":1"), ("[a]\nembeddings = perhaps\n", "true or false")):

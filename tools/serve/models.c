@@ -73,13 +73,33 @@ static int model_has_name(const served *m, const char *name, int any) {
     return 0;
 }
 
-served *models_find(const serve *s, const char *name) {
-    const models *all = &s->models;
-    for (int any = 0; any < 2; any++)
-        for (unsigned i = 0; i < all->n; i++)
-            if (model_has_name(all->v[i], name, any))
-                return all->v[i];
+/* "org/repo" of "org/repo:Q8_0", where no other model of the repository is here. */
+static served *find_without_quant(const models *all, const char *name) {
+    const size_t n = strlen(name);
+    served *found = NULL;
+    for (unsigned i = 0; i < all->n && strchr(name, '/'); i++) {
+        served *m = all->v[i];
+        if (strncmp(m->name, name, n) != 0 || m->name[n] != ':')
+            continue;
+        if (found)
+            return NULL;
+        found = m;
+    }
+    return found;
+}
+
+static served *find_by_name(const models *all, const char *name, int any) {
+    for (unsigned i = 0; i < all->n; i++)
+        if (model_has_name(all->v[i], name, any))
+            return all->v[i];
     return NULL;
+}
+
+served *models_find(const serve *s, const char *name) {
+    served *m = find_by_name(&s->models, name, 0);
+    if (!m)
+        m = find_without_quant(&s->models, name);
+    return m ? m : find_by_name(&s->models, name, 1);
 }
 
 /* "a", "b" or "c": as many names as there is room for. */

@@ -121,7 +121,8 @@ typedef struct {
 } models;
 
 /* ---- names (models.c) ------------------------------------------------------------------------ */
-/* The model of a name: its own, an alias, or either with ":latest". NULL: the server has none. */
+/* The model of a name: its own, an alias, either with ":latest", or its own without the quant where
+ * that leaves no choice. NULL: the server has none. */
 served *models_find(const struct serve *s, const char *name);
 /* The same for a request; name NULL: the only model. NULL: the error is set, of status 404. */
 served *models_choose(const struct serve *s, const char *name, json_error *e);

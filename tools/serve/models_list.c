@@ -140,6 +140,34 @@ static int list_one(serve *s) {
     return code;
 }
 
+/* One more name; the text outlives m. 0, or the exit code with the error printed. */
+static int add_alias(served *m, const char *name) {
+    arg_texts *list = &m->own.aliases;
+    const char **v = realloc(list->v, (list->n + 1) * sizeof *v);
+    if (!v)
+        return no_memory();
+    list->v = v;
+    v[list->n++] = name;
+    return 0;
+}
+
+/* The user's own aliases (minerva alias) of models that are in the list. */
+static int add_user_aliases(serve *s) {
+    mn_found *found = NULL;
+    mn_found_item item = {.size = sizeof item};
+    const mn_status st = mn_model_aliases(s->a.rt, &found, &s->a.err);
+    int code = st ? app_fail(&s->a, st) : 0;
+    for (uint32_t i = 0; code == 0 && mn_found_get(found, i, &item) == MN_OK; i++) {
+        served *m = models_find(s, item.path);
+        if (!m || models_find(s, item.name))
+            continue;
+        const char *name = models_keep_text(&s->models, item.name);
+        code = name ? add_alias(m, name) : no_memory();
+    }
+    mn_found_free(found);
+    return code;
+}
+
 /* ---- several -m ------------------------------------------------------------------------------ */
 
 /* A model of -m. What is not on this machine is an error now. */
@@ -159,12 +187,8 @@ static int models_add_named(serve *s, const char *text) {
     else
         code = set_name(m, strcmp(item.place, "path") ? without_ending(item.name)
                                                       : name_of_path(item.path));
-    if (code == 0 && strcmp(m->name, text) != 0 && access(text, F_OK) != 0) {
-        const char **v = realloc(m->own.aliases.v, (m->own.aliases.n + 1) * sizeof *v);
-        m->own.aliases.v = v ? v : m->own.aliases.v;
-        if (v)
-            v[m->own.aliases.n++] = text;
-    }
+    if (code == 0 && strcmp(m->name, text) != 0 && access(text, F_OK) != 0)
+        code = add_alias(m, text);
     mn_found_free(found);
     return code;
 }
@@ -501,6 +525,8 @@ int models_list(serve *s) {
                                      "loads one, minerva list shows them");
     if (code == 0)
         code = models_check_names(all);
+    if (code == 0)
+        code = add_user_aliases(s);
     char title[32];
     snprintf(title, sizeof title, "%u models", all->n);
     s->name = models_keep_text(all, title);
