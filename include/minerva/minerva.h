@@ -651,6 +651,17 @@ typedef struct {
     const char *draft_device; /* as device; NULL = as the session's */
     mn_draft_fn guess;        /* NULL = none */
     void *guess_arg;
+    /* A folder for what the KV cache holds: full pages of prompts and answers are written there
+     * while other work goes on, and come back when a prompt begins with their tokens and reading
+     * them takes less time than computing them: later in this session, in another process or after
+     * a restart. Results are the same as without. The folder is made if it is missing (mode 700),
+     * belongs to the user alone, and may be shared by several processes and models. NULL = the
+     * setting "cache_dir"; "" = none. MN_IO_ERROR: it cannot be used. With devices whose pages
+     * cannot be moved (groups), MN_SESSION_NO_CACHE and sessions that draw no ids it is not used,
+     * the first with a warning */
+    const char *cache_dir;
+    /* bytes of all files in it, the least recently used go first; 0 = the setting "cache_disk" */
+    uint64_t cache_disk;
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
@@ -936,10 +947,19 @@ typedef struct {
     uint64_t n_forced;                           /* likewise */
     /* processor time for constraints, of the thread that steps: all steps; the longest step */
     uint64_t forms_ns, forms_most_ns;
+    /* of cache_dir: tokens whose pages came from files (cache_hits has them, too); bytes read and
+     * written; files that were damaged or of something else */
+    uint64_t disk_hits, disk_read, disk_written, disk_damaged;
 } mn_session_load;
 /* Any thread; does not wait for a step.
  * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_load(const mn_session *s, mn_session_load *out);
+/* Waits until the full pages of all sequences and requests are in files of cache_dir, at most
+ * timeout_ms (MN_TIMEOUT: some are not). mn_session_free does the same for 10 s at most. Without a
+ * cache_dir there is nothing to wait for. Thread as mn_session_step. MN_INVALID: a sequence or
+ * request runs.
+ * NULL: s: MN_INVALID. */
+MN_API mn_status mn_session_keep(mn_session *s, uint32_t timeout_ms, mn_error *err);
 
 /* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of
  * f32, first = position of the block's first row; a status other than MN_OK ends it. No sequence is

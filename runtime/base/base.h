@@ -51,6 +51,8 @@ void mn_plain_array(char *text, size_t cap);
 /* ---- number.c -------------------------------------------------------------------------------- */
 bool mn_parse_i64(mn_str s, int64_t *out); /* the whole of s, decimal */
 bool mn_parse_f64(mn_str s, double *out);  /* independent of the locale */
+/* A number of bytes: "20GiB", "1.5 GB", "500M" (powers of 1024, but for KB to TB), "4096". */
+bool mn_parse_bytes(mn_str s, uint64_t *out);
 
 /* ---- file.c ---------------------------------------------------------------------------------- */
 /* Fills err with "path: what: strerror(errno)"; MN_OUT_OF_MEMORY for ENOMEM, else MN_IO_ERROR. */
@@ -105,6 +107,8 @@ void mn_map_fork(bool before);
  * modification that is not what it was. Once changed, always changed. A file that was replaced by
  * another one stays mapped unchanged. Any thread. */
 mn_status mn_map_changed(const mn_map *map, bool look, mn_error *err);
+/* The file's time of last modification as it was mapped, in ns; 0: not known. */
+uint64_t mn_map_modified(const mn_map *map);
 
 /* ---- pattern.c: the file names of a loader's format ------------------------------------------ */
 #define MN_MAX_PATTERN 64

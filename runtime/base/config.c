@@ -53,6 +53,11 @@ static const mn_config_key keys[] = {
      "MINERVA_RANK_TOKEN, on one machine a token of the user's own"},
     {"chat_history", "MINERVA_CHAT_HISTORY", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
      "whether minerva chat keeps what is typed for later chats"},
+    {"cache_dir", "MINERVA_CACHE_DIR", MN_CONFIG_STRING, "", 0, 0, NULL, false,
+     "folder for what the KV cache holds, so that conversations go on after a restart; none: no "
+     "files"},
+    {"cache_disk", "MINERVA_CACHE_DISK", MN_CONFIG_STRING, "20GiB", 0, 0, NULL, false,
+     "bytes of all files in cache_dir at most"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
      "generic|avx2|avxvnni|avx512|avx512vnni|amx|neon|dotprod|i8mm|bf16|sve256", false,
      "best instruction set that cpu_simd may use"},

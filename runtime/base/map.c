@@ -307,3 +307,8 @@ mn_status mn_map_changed(const mn_map *map, bool look, mn_error *err) {
                        w->path);
     return MN_OK;
 }
+
+uint64_t mn_map_modified(const mn_map *map) {
+    const watch *w = map->watch;
+    return w ? (uint64_t)w->was.st_mtim.tv_sec * 1000000000u + (uint64_t)w->was.st_mtim.tv_nsec : 0;
+}

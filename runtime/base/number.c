@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 bool mn_parse_i64(mn_str s, int64_t *out) {
     uint64_t i = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+');
@@ -69,5 +70,38 @@ bool mn_parse_f64(mn_str s, double *out) {
     if (!isfinite(value))
         return false;
     *out = value;
+    return true;
+}
+
+/* What the letters behind a number multiply it by; 0: they are no unit. */
+static double unit_of(const char *text) {
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},       {"B", 1},        {"K", 0x1p10},   {"KiB", 0x1p10}, {"KB", 1e3},
+                 {"M", 0x1p20}, {"MiB", 0x1p20}, {"MB", 1e6},     {"G", 0x1p30},   {"GiB", 0x1p30},
+                 {"GB", 1e9},   {"T", 0x1p40},   {"TiB", 0x1p40}, {"TB", 1e12}};
+    for (size_t i = 0; i < MN_COUNT(units); i++)
+        if (!strcasecmp(text, units[i].name))
+            return units[i].factor;
+    return 0;
+}
+
+bool mn_parse_bytes(mn_str s, uint64_t *out) {
+    char unit[8] = "";
+    uint64_t n = 0;
+    double value;
+    while (n < s.len && (mn_is_digit(s.ptr[n]) || s.ptr[n] == '.'))
+        n++;
+    const uint64_t digits = n;
+    while (n < s.len && s.ptr[n] == ' ')
+        n++;
+    if (s.len - n >= sizeof unit || !mn_parse_f64((mn_str){s.ptr, digits}, &value))
+        return false;
+    memcpy(unit, s.ptr + n, s.len - n);
+    value *= unit_of(unit);
+    if (value < 1 || value >= 0x1p63)
+        return false;
+    *out = (uint64_t)value;
     return true;
 }

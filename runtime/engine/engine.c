@@ -367,6 +367,7 @@ void mn_engine_free(mn_engine *e) {
         return;
     if (e->sampler)
         mn_engine_sampler_free(e);
+    mn_engine_places_free(e);
     mn_engine_programs_free(e);
     for (uint32_t i = 0; i < e->n_segments; i++)
         mn_engine_segment_free(e, &e->segments[i]);

@@ -74,6 +74,8 @@ typedef struct {
 } mn_sampler_row;
 typedef struct mn_engine_sampler mn_engine_sampler;
 
+typedef struct mn_engine_pages mn_engine_pages; /* pages.c */
+
 struct mn_engine_device;
 struct mn_engine_segment;
 struct mn_transfer;
@@ -101,6 +103,7 @@ typedef struct {
     mn_buffer *masks; /* [outputs][mask words] on the device; NULL: no program has a mask yet */
     mn_scoring scoring;
     mn_engine_sampler *sampler; /* NULL: there is none */
+    mn_engine_pages *pages;     /* NULL: none are fetched */
     uint64_t input_bytes;       /* written so far, to one device */
     /* the rest is engine/'s own */
     struct mn_engine_device *devices;
@@ -214,6 +217,29 @@ mn_status mn_engine_need_sampler(mn_engine *e, mn_error *err);
 mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
+
+/* ---- pages.c: the caller's pages as bytes; in queue order ------------------------------------ */
+/* Of a page of the group, over all segments; 0: nothing of the group is stored. */
+uint64_t mn_engine_page_bytes(const mn_engine *e, uint32_t group);
+/* Whether pages can be moved as bytes: tried on two pages of each group, which nobody uses yet.
+ * What was in them is 0 then. MN_UNSUPPORTED names the device whose pages cannot. */
+mn_status mn_engine_test_pages(mn_engine *e, mn_error *err);
+/* Lines about all that the bytes of pages depend on but weights: graph, devices, plugins, types. */
+void mn_engine_describe_pages(const mn_engine *e, mn_text *to);
+/* Memory to fetch pages with, once per engine: places that are used independently, each for
+ * n_pages[group] pages at most. */
+mn_status mn_engine_make_places(mn_engine *e, uint32_t n_places, const uint32_t *n_pages,
+                                mn_error *err);
+/* Enqueues copies of a page: its bytes are in `to` when mn_engine_fetch_poll says MN_OK, once for
+ * all pages of the place. MN_TIMEOUT: not yet. Then, and after fetch_drop, which forgets what was
+ * enqueued, the place is free again. */
+mn_status mn_engine_fetch_page(mn_engine *e, uint32_t place, uint32_t group, int32_t page, char *to,
+                               mn_error *err);
+mn_status mn_engine_fetch_poll(mn_engine *e, uint32_t place, mn_error *err);
+void mn_engine_fetch_drop(mn_engine *e, uint32_t place);
+/* Enqueues the opposite; from is free again on return. */
+mn_status mn_engine_store_page(mn_engine *e, uint32_t group, int32_t page, const char *from,
+                               mn_error *err);
 
 /* Before the first step with logits (hidden states, if the graph embeds): their memory and a second
  * set of bindings, which are kept. After the wait for such a step mn_engine_logits copies those of

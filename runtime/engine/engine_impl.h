@@ -177,6 +177,9 @@ mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const 
 mn_status mn_engine_read_output(mn_engine *e, mn_buffer *from, mn_buffer *to, uint64_t at,
                                 uint64_t bytes, mn_event **done, mn_error *err);
 
+/* ---- pages.c --------------------------------------------------------------------------------- */
+void mn_engine_places_free(mn_engine *e);
+
 /* ---- profile.c ------------------------------------------------------------------------------- */
 /* Executes the segment through mn.profile/1 of its device; its units go behind those of the engine.
  * set: of bindings; symbols: with the device's own pages. */

@@ -70,7 +70,8 @@ mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error 
                                      .device = p->draft_device ? p->draft_device : p->device,
                                      .n_ctx = s->steps.n_ctx,
                                      .n_seq = s->steps.n_seq,
-                                     .n_batch = s->steps.n_batch};
+                                     .n_batch = s->steps.n_batch,
+                                     .cache_dir = ""};
     mn_status st = check_vocabulary(s->model, p->draft, err);
     if (st)
         return st;

@@ -85,6 +85,20 @@ static mn_status add_sampler(mn_session *s, mn_error *err) {
     return st;
 }
 
+/* Without the files of cache_dir the session computes the same. Where the folder cannot be used
+ * from the start, it is an error of the caller's; where pages cannot be moved, or another device
+ * has taken over, a line says that there are none. */
+static mn_status open_files(mn_session *s, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    const mn_status st = mn_session_open_files(s, &why);
+    if (!st || MN_STATUS_CLASS(st) == MN_CLASS_LOST)
+        return st ? mn_fail(err, st, "%s", why.msg) : MN_OK;
+    if (MN_STATUS_CLASS(st) == MN_CLASS_INPUT && s->n_placed == 1)
+        return mn_fail(err, st, "%s", why.msg);
+    mn_log(MN_LOG_WARN, "cache_dir is not used: %s", why.msg);
+    return MN_OK;
+}
+
 /* One choice and its engine. *fault: the device that was lost, or that refused what it claimed;
  * NULL = none did. What a failure leaves behind is mn_session_unplace's. */
 static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_error *err) {
@@ -105,6 +119,8 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         *fault = NULL; /* no other device can do better */
     if (!st)
         st = mn_steps_place(&s->steps, ring, err);
+    if (!st)
+        st = open_files(s, err);
     if (!st)
         st = add_sampler(s, err);
     if (st && s->steps.engine)

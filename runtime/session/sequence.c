@@ -99,6 +99,24 @@ static mn_status begin_sequence(mn_session *s, uint32_t seq, const mn_sample_par
     return st;
 }
 
+/* The same of a new sequence: with a cache_dir it begins with pages that others have left, as
+ * requests do, and leaves its own. */
+static mn_status begin_shared(mn_session *s, uint32_t seq, const mn_sample_params *params,
+                              mn_error *err) {
+    mn_steps *steps = &s->steps;
+    mn_sequence *q = &steps->seqs[seq];
+    if (!steps->kv.files.disk)
+        return begin_sequence(s, seq, params, err);
+    mn_kv_begin(&steps->kv, seq, true, 0);
+    q->n_enqueued = mn_prefix_take(&steps->kv, seq, mn_seq_text(q));
+    mn_status st = begin_sequence(s, seq, params, err);
+    if (!st)
+        st = mn_engine_write_history(steps->engine, seq, q->tokens, q->n_enqueued, err);
+    if (!st)
+        mn_step_restore(steps, seq);
+    return st ? mn_failover(s, st, err) : MN_OK;
+}
+
 /* Room for the tokens of a sequence that is no job's; false = out of memory. */
 static bool own_tokens(mn_session *s, uint32_t seq) {
     mn_sequence *q = &s->steps.seqs[seq];
@@ -133,7 +151,7 @@ mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
     }
     memcpy(s->steps.seqs[i].tokens, ids, n * sizeof *ids);
     s->steps.seqs[i].n_tokens = n;
-    st = begin_sequence(s, (uint32_t)i, params, err);
+    st = begin_shared(s, (uint32_t)i, params, err);
     if (st)
         mn_seq_free(s, i);
     else

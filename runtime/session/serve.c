@@ -105,6 +105,17 @@ static void tell_progress(mn_session *s) {
     }
 }
 
+/* Nothing is computed: what is still to be kept is. When to go on with it; UINT64_MAX: nothing is.
+ * */
+static uint64_t save_idle(mn_session *s) {
+    enum { PAUSE_NS = 2000000 };
+    mn_kv *kv = &s->steps.kv;
+    if (!kv->files.disk || s->steps.clock.completed < s->steps.clock.enqueued)
+        return UINT64_MAX;
+    mn_files_save(kv, 1);
+    return mn_files_saving(kv) ? mn_now_ns() + PAUSE_NS : UINT64_MAX;
+}
+
 /* Until there is an event, or the deadline is over. */
 static mn_status run_until(mn_session *s, uint64_t deadline_ns, mn_error *err) {
     mn_requests *v = &s->steps.requests;
@@ -119,7 +130,7 @@ static mn_status run_until(mn_session *s, uint64_t deadline_ns, mn_error *err) {
         if (mn_requests_idle(&s->steps.requests)) {
             publish(s);
             if (mn_now_ns() < deadline_ns)
-                mn_requests_sleep(&s->steps.requests, deadline_ns);
+                mn_requests_sleep(&s->steps.requests, MN_MIN(deadline_ns, save_idle(s)));
         } else {
             st = work_once(s, err);
             tell_progress(s);

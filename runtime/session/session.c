@@ -4,6 +4,8 @@
 #include "session/session.h"
 #include <string.h>
 
+enum { KEEP_MS = 10000 }; /* that mn_session_free waits for files */
+
 /* Sizes and wishes; the list of devices is copied, since it is asked again when one is lost. */
 static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error *err) {
     mn_request *r = &s->request;
@@ -31,6 +33,21 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
         r->watcher = (mn_watcher){mn_runtime_progress, s->model->rt};
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
+}
+
+/* Where what leaves memory is kept; the folder is opened with the engine. */
+static mn_status set_files(mn_session *s, const mn_session_params *p, mn_error *err) {
+    const mn_config *cfg = s->model->rt->config;
+    const char *dir = p->cache_dir ? p->cache_dir : mn_config_get_str(cfg, "cache_dir");
+    const char *most = mn_config_get_str(cfg, "cache_disk");
+    if (!*dir)
+        return MN_OK;
+    s->cache_disk = p->cache_disk;
+    if (!s->cache_disk && !mn_parse_bytes(mn_str_of(most), &s->cache_disk))
+        return mn_fail(err, MN_BAD_INPUT,
+                       "cache_disk: found \"%s\", expected a number of bytes such as 20GiB", most);
+    s->cache_dir = mn_arena_strndup(&s->names, dir, strlen(dir));
+    return s->cache_dir ? MN_OK : mn_fail_memory(err, strlen(dir));
 }
 
 /* Drafts, if the caller asks for some; makes the session of a draft model. */
@@ -69,6 +86,8 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     if (!st)
         st = make_drafts(s, &p, err);
     if (!st)
+        st = set_files(s, &p, err);
+    if (!st)
         st = mn_session_place(s, err);
     if (!st)
         st = mn_steps_init(&s->steps, err); /* after the choice, which says what would not fit */
@@ -80,13 +99,42 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     return st;
 }
 
+/* With nothing in flight: blocks of all sequences are noted, and written. false: not in time. */
+static bool keep_all(mn_session *s, uint32_t timeout_ms) {
+    mn_steps *steps = &s->steps;
+    if (!steps->kv.files.disk)
+        return true;
+    for (uint32_t i = 0; steps->seqs && i < steps->n_seq; i++)
+        if (steps->seqs[i].used)
+            mn_prefix_add(&steps->kv, i, mn_seq_text(&steps->seqs[i]));
+    return mn_files_flush(&steps->kv, timeout_ms * UINT64_C(1000000));
+}
+
+mn_status mn_session_keep(mn_session *s, uint32_t timeout_ms, mn_error *err) {
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {0}});
+    if (!st)
+        st = mn_args_same_process(err, __func__, s->model->rt);
+    if (st || !s->steps.kv.files.disk)
+        return st;
+    for (uint32_t i = 0; i < s->steps.n_seq; i++)
+        if (s->steps.seqs[i].running)
+            return mn_fail(err, MN_INVALID, "mn_session_keep: sequence %u runs", i);
+    mn_step_drain(&s->steps, NULL); /* of sequences that have ended */
+    if (!keep_all(s, timeout_ms))
+        return mn_fail(err, MN_TIMEOUT, "pages were not written to %s within %u ms", s->cache_dir,
+                       timeout_ms);
+    return MN_OK;
+}
+
 void mn_session_free(mn_session *s) {
     if (!s || mn_pool_is_stranded(s->model->rt->pool))
         return;
     for (uint32_t i = 0; s->steps.seqs && i < s->steps.n_seq; i++)
         s->steps.seqs[i].running = false; /* nobody awaits what is in flight */
-    if (s->steps.engine)
+    if (s->steps.engine) {
         mn_step_drain(&s->steps, NULL);
+        keep_all(s, KEEP_MS);
+    }
     mn_session_unplace(s);
     mn_requests_free(&s->steps.requests);
     mn_drafter_free(s);

@@ -1,5 +1,6 @@
 /* session.h -- a session: sequences on the devices of one placement, above its rooms.
  *
+ *   disk      files of pages, which outlive the process
  *   kv        memory of sequences: pages, page tables, prefix cache
  *   guides    constraints: masks, forced text
  *   requests  what is asked for: jobs that wait, events
@@ -26,7 +27,8 @@
  *   2. kv        the slots' rows are forgotten; of each sequence its tokens are left
  *   3. engine    waits for what is enqueued, frees programs, memory, weights
  *   4. steps     the ring, the packed inputs
- *   5. kv        prefix cache, pools, changes of the tables
+ *   5. kv        files (before the engine: copies of pages on their way), prefix cache, pools,
+ *                changes of the tables
  *   6. guides    rows of masks
  *   7. session   the placement, which holds the devices open
  *
@@ -53,6 +55,8 @@ struct mn_session {
     size_t cap_passed_over;
     mn_drafter *drafter; /* of the draft model; NULL = none */
     mn_steps steps;
+    const char *cache_dir; /* NULL: no files */
+    uint64_t cache_disk;
     mn_arena names; /* what mn_session_get_info has handed out stays valid */
     const char *device, *description, *why;
 };
@@ -64,6 +68,10 @@ mn_status mn_session_place(mn_session *s, mn_error *err);
 /* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens
  * and nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
+
+/* identity.c: the files of cache_dir, for an engine that was made just now. MN_UNSUPPORTED: its
+ * pages cannot be moved; others: the folder cannot be used. */
+mn_status mn_session_open_files(mn_session *s, mn_error *err);
 
 /* drafter.c: the draft model's own session, which draws with the sequence's own parameters: with
  * the random numbers that the sequence will draw by. It is the source of s->drafts. */

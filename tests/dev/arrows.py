@@ -20,7 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MOST_UP = 9
 ORDER = ("runtime/base", "runtime/text/json", "runtime/model", "runtime/text/pretokenizer", "runtime/text/tokenizer", "runtime/text/jinja",
          "runtime/text/chat", "runtime/grammar", "runtime/registry", "runtime/graph", "runtime/negotiate", "runtime/ranks", "runtime/convert",
-         "runtime/hub", "runtime/engine", "runtime/opened", "runtime/session/kv", "runtime/session/guides", "runtime/session/requests",
+         "runtime/hub", "runtime/engine", "runtime/opened", "runtime/session/disk", "runtime/session/kv", "runtime/session/guides", "runtime/session/requests",
          "runtime/session/drafts", "runtime/session/steps", "runtime/session", "runtime/api")
 NAME = re.compile(r"\b(?:mn|MN)_\w+")
 COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)

@@ -51,6 +51,8 @@ mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *e
 }
 
 void mn_kv_unplace(mn_kv *kv) {
+    if (kv->files.disk)
+        mn_files_close(kv);
     mn_prefix_free(kv);
     mn_page_pools_free(kv);
     mn_free(kv->changed);
@@ -61,6 +63,7 @@ void mn_kv_unplace(mn_kv *kv) {
 
 void mn_kv_close(mn_kv *kv) {
     kv->prefix.closed = true;
+    mn_files_forget(kv);
 }
 
 void mn_kv_reopen(mn_kv *kv) {
@@ -88,6 +91,7 @@ void mn_kv_count(const mn_kv *kv, mn_session_load *load) {
     double most = -1;
     load->cache_queries = kv->prefix.n_queries;
     load->cache_hits = kv->prefix.n_hits;
+    mn_files_count(kv, load);
     for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
         const mn_page_pool *p = &kv->pools[i];
         const uint32_t n_used = p->n_total - mn_page_coming(kv, i);

@@ -34,9 +34,20 @@
  *
  *   unknown -- mn_prefix_add: a sequence has stored it --> known, with pages of some or all groups
  *      ^                                                     |
- *      +------ mn_prefix_evict, of the last group -----------+ */
+ *      +------ mn_prefix_evict, of the last group -----------+
+ *
+ * The same block and the files of cache_dir (files.c):
+ *
+ *            mn_prefix_add: noted       mn_files_save: its pages are read      the step is complete
+ *   known ---------------------> noted ---------------------------------> read ---------> disk room
+ *                                  | evicted before, or the files have it      | a step failed
+ *                                  +---> nothing                               +---> nothing
+ *
+ * A slot whose beginning is in files and not in memory loads it (mn_files_load): its row grows by
+ * blocks that are read, as it grows by rows of its prompt otherwise; it has no rows meanwhile. */
 #ifndef MN_KV_H
 #define MN_KV_H
+#include "session/disk/disk.h"
 #include "session/kv/memory.h"
 
 /* Steps so far: number n is in flight from enqueued > n until completed > n. */
@@ -91,6 +102,26 @@ typedef struct {
     uint64_t n_queries, n_hits; /* tokens */
 } mn_prefix;
 
+/* What leaves memory, and comes back: files.c. */
+enum { MN_FILES_PLACES = 16 };
+typedef struct {
+    uint64_t hash[2];
+    uint32_t groups;
+    uint64_t after; /* steps enqueued when its pages were read: they decide what is in them */
+    char *bytes;    /* NULL: the place is free */
+    bool fetched;
+} mn_files_place;
+typedef struct {
+    mn_disk *disk;        /* NULL: no files */
+    uint64_t (*noted)[2]; /* ring of hashes of blocks: [cap_noted], n_noted from first_noted on */
+    size_t cap_noted, first_noted, n_noted;
+    mn_files_place place[MN_FILES_PLACES]; /* in the order in which they were read, as a ring */
+    uint32_t n_places, first_place, n_busy;
+    uint64_t last_ns; /* when mn_files_turn was called last */
+    uint32_t n_loading;
+    uint64_t n_tokens; /* that came from files */
+} mn_files;
+
 /* What a slot holds. */
 typedef struct {
     mn_entries pages[MN_MAX_KV_GROUP]; /* entries that hold a page */
@@ -98,6 +129,8 @@ typedef struct {
     uint64_t salt;                     /* of its blocks */
     uint32_t n_blocks;                 /* of the prefix cache: already looked up or added */
     uint64_t hash[2];                  /* of their tokens */
+    mn_disk_load *load;                /* of the blocks behind them; NULL: none */
+    uint32_t load_end;                 /* blocks that the row is to have */
 } mn_kv_slot;
 
 typedef struct {
@@ -113,6 +146,7 @@ typedef struct {
     mn_kv_slot *slots;   /* [n_seq] */
     mn_page_pool pools[MN_MAX_KV_GROUP];
     mn_prefix prefix;
+    mn_files files;
 } mn_kv;
 
 /* ---- kv.c: life ------------------------------------------------------------------------------ */
@@ -182,4 +216,35 @@ void mn_prefix_add(mn_kv *kv, uint32_t slot, mn_memory_text text);
 uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text);
 /* The same for a sequence inside its prompt, from n_stored on; the number of positions more. */
 uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text);
+
+/* ---- files.c: blocks of the prefix cache in files -------------------------------------------- */
+/* With a new engine, before anything is cached. dir, most_bytes: as in mn_session_params; about:
+ * all that the bytes of pages depend on. MN_UNSUPPORTED: pages of this engine cannot be moved;
+ * others: mn_disk_open. After an error there are no files. */
+mn_status mn_files_open(mn_kv *kv, const char *dir, uint64_t most_bytes, mn_str about,
+                        mn_error *err);
+void mn_files_close(mn_kv *kv); /* what is not read yet is not written */
+/* The slot begins, in front of the blocks it has, with blocks that files have: starts to load them,
+ * if that takes less time than computing them (row_ns: of a token). false: it does not. */
+bool mn_files_load(mn_kv *kv, uint32_t slot, mn_memory_text text, double row_ns);
+static inline bool mn_files_loading(const mn_kv *kv, uint32_t slot) {
+    return kv->slots[slot].load != NULL;
+}
+/* Puts what was read into pages of the slot; *most: bytes that may be moved, less those that were.
+ * *n_more: positions more. When the slot is not loading any more its rows are next, behind
+ * text.n_stored + *n_more; *anew: behind what mn_prefix_take now gives it, since it has no pages.
+ * */
+mn_status mn_files_take(mn_kv *kv, uint32_t slot, mn_memory_text text, uint64_t *most,
+                        uint32_t *n_more, bool *anew, mn_error *err);
+void mn_files_load_end(mn_kv *kv, uint32_t slot); /* whatever was read is dropped */
+/* Reads pages of blocks that were noted, and gives those to be written whose steps are complete.
+ * most: bytes that may be moved, at least one block. */
+void mn_files_save(mn_kv *kv, uint64_t most);
+bool mn_files_saving(const mn_kv *kv); /* there is something to be saved */
+void mn_files_forget(mn_kv *kv);       /* after a step failed: what was read or noted */
+/* Saves all that is noted, with nothing in flight, at most so long; false: some is not written. */
+bool mn_files_flush(mn_kv *kv, uint64_t timeout_ns);
+void mn_files_count(const mn_kv *kv, mn_session_load *load); /* the fields about files */
+/* Time since the last call of it, in ns: budgets of a turn are shares of it. */
+uint64_t mn_files_turn(mn_kv *kv);
 #endif

@@ -95,9 +95,8 @@ bool mn_pages_will_come(const mn_kv *kv, uint32_t slot, uint32_t n_positions) {
     return true;
 }
 
-/* Entries [lo, hi) of the row no longer hold their pages; the last go first, so that the prefix
- * cache loses the ends of texts before their beginnings. */
-static void give_back(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t lo, uint32_t hi) {
+/* The last go first, so that the prefix cache loses the ends of texts before their beginnings. */
+void mn_pages_give_back(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t lo, uint32_t hi) {
     int32_t *entries = mn_tables_row(kv, group, slot);
     for (uint32_t i = hi; i-- > lo;) {
         mn_page_give(kv, group, entries[i]);
@@ -107,12 +106,13 @@ static void give_back(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t lo, uin
 }
 
 void mn_pages_drop(mn_kv *kv, uint32_t slot, mn_memory_text text) {
+    mn_files_load_end(kv, slot);
     if (kv->engine)
         mn_prefix_add(kv, slot, text);
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         mn_entries *e = mn_tables_entries(kv, i, slot);
         if (kv->engine)
-            give_back(kv, i, slot, e->lo, e->hi);
+            mn_pages_give_back(kv, i, slot, e->lo, e->hi);
         *e = (mn_entries){0};
     }
     mn_page_pools_settle(kv);
@@ -130,7 +130,7 @@ void mn_pages_trim(mn_kv *kv, uint32_t slot, mn_memory_text text) {
         const uint32_t lo = MN_MIN(mn_pages_first(kv, i, next), e->hi);
         if (lo <= e->lo)
             continue;
-        give_back(kv, i, slot, e->lo, lo);
+        mn_pages_give_back(kv, i, slot, e->lo, lo);
         e->lo = lo;
         changed = true;
     }
@@ -179,7 +179,7 @@ static mn_status cut_group(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t n_
     const uint32_t keep = mn_pages_of(kv, group, n_positions);
     mn_entries *e = mn_tables_entries(kv, group, slot);
     if (keep < e->hi) {
-        give_back(kv, group, slot, MN_MAX(keep, e->lo), e->hi);
+        mn_pages_give_back(kv, group, slot, MN_MAX(keep, e->lo), e->hi);
         e->hi = keep;
         e->lo = MN_MIN(e->lo, keep);
     }
@@ -188,8 +188,20 @@ static mn_status cut_group(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t n_
     return own_page(kv, group, slot, keep - 1, rest, err);
 }
 
+/* The prefix cache looks at the slot's blocks anew, since those behind the cut get other tokens. */
+static void forget_blocks(mn_kv *kv, uint32_t slot, uint32_t n_positions) {
+    mn_kv_slot *q = &kv->slots[slot];
+    if (q->n_blocks * kv->prefix.block <= n_positions)
+        return;
+    q->n_blocks = 0;
+    q->hash[0] = q->salt;
+    q->hash[1] = 0;
+}
+
 mn_status mn_pages_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_error *err) {
     mn_status st = MN_OK;
+    mn_files_load_end(kv, slot);
+    forget_blocks(kv, slot, n_positions);
     for (uint32_t i = 0; i < kv->n_groups && !st; i++)
         st = cut_group(kv, i, slot, n_positions, err);
     mn_page_pools_settle(kv);

@@ -14,6 +14,22 @@ bool mn_page_make_room(mn_kv *kv, uint32_t group, uint32_t n);
 /* Pages that nobody holds: free, or as soon as steps in flight are complete. */
 uint32_t mn_page_coming(const mn_kv *kv, uint32_t group);
 
+/* The sequence has stored a block that was not known before. */
+void mn_files_note(mn_kv *kv, const uint64_t hash[2]);
+
+/* Pages of the group in a block of the prefix cache. */
+static inline uint32_t mn_prefix_pages(const mn_kv *kv, uint32_t group) {
+    return kv->prefix.block / kv->layout[group].page_tokens;
+}
+/* The node's pages of the group: [mn_prefix_pages], -1: it names none. */
+static inline int32_t *mn_prefix_pages_of(const mn_kv *kv, int32_t node, uint32_t group) {
+    const mn_prefix *x = &kv->prefix;
+    return x->pages + (size_t)node * x->row + x->at[group];
+}
+/* The node with the hash; -1: unknown. */
+int32_t mn_prefix_find(const mn_prefix *x, const uint64_t h[2]);
+/* The hash of block b of the tokens, behind what *h stands for. */
+void mn_prefix_hash(const mn_prefix *x, const int32_t *tokens, uint32_t b, uint64_t h[2]);
 mn_status mn_prefix_create(mn_kv *kv, mn_error *err);
 void mn_prefix_free(mn_kv *kv);
 /* The kept page is needed for something else. */
@@ -34,6 +50,8 @@ static inline uint32_t mn_pages_of(const mn_kv *kv, uint32_t group, uint32_t n_p
 }
 /* Entries [lo, hi) of the row were written. */
 void mn_tables_changed(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t lo, uint32_t hi);
+/* Entries [lo, hi) of the row no longer hold their pages. */
+void mn_pages_give_back(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t lo, uint32_t hi);
 /* The first position that a row at `position` sees of the group; the entry of its page. */
 uint32_t mn_pages_first_seen(const mn_kv *kv, uint32_t group, uint32_t position);
 static inline uint32_t mn_pages_first(const mn_kv *kv, uint32_t group, uint32_t position) {

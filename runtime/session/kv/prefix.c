@@ -15,16 +15,6 @@
 
 enum { MAX_BLOCK = 4096 };
 
-/* Pages of the group in a block. */
-static uint32_t pages_per_block(const mn_kv *kv, uint32_t group) {
-    return kv->prefix.block / kv->layout[group].page_tokens;
-}
-
-static int32_t *pages_of(const mn_kv *kv, int32_t node, uint32_t group) {
-    const mn_prefix *x = &kv->prefix;
-    return x->pages + (size_t)node * x->row + x->at[group];
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 static uint64_t common_multiple(uint64_t a, uint64_t b) {
     uint64_t x = a;
@@ -47,7 +37,7 @@ static bool prefix_measure(mn_kv *kv) {
         return false;
     x->block = (uint32_t)block;
     for (uint32_t i = 0; i < kv->n_groups; i++) {
-        const uint32_t n = pages_per_block(kv, i);
+        const uint32_t n = mn_prefix_pages(kv, i);
         x->at[i] = x->row;
         x->row += n;
         x->n_nodes += kv->layout[i].n_total / n;
@@ -95,8 +85,7 @@ void mn_prefix_free(mn_kv *kv) {
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
-/* The hash of block b of the tokens, behind what *h stands for. */
-static void block_hash(const mn_prefix *x, const int32_t *tokens, uint32_t b, uint64_t h[2]) {
+void mn_prefix_hash(const mn_prefix *x, const int32_t *tokens, uint32_t b, uint64_t h[2]) {
     const size_t from = (size_t)b * x->block;
     const size_t bytes = x->block * sizeof *tokens;
     mn_hash_keyed(x->key, h, tokens + from, bytes, h);
@@ -111,8 +100,7 @@ static int32_t *head_of(const mn_prefix *x, const uint64_t h[2]) {
     return &x->heads[h[0] & (x->n_heads - 1)];
 }
 
-/* -1 = unknown. */
-static int32_t prefix_find(const mn_prefix *x, const uint64_t h[2]) {
+int32_t mn_prefix_find(const mn_prefix *x, const uint64_t h[2]) {
     int32_t i = *head_of(x, h);
     while (i >= 0 && memcmp(x->nodes[i].hash, h, sizeof x->nodes[i].hash))
         i = x->nodes[i].next;
@@ -142,10 +130,10 @@ static void drop_node(mn_prefix *x, int32_t node) {
 
 /* The node no longer names the group's pages. */
 static void forget_group(mn_kv *kv, int32_t node, uint32_t group) {
-    int32_t *pages = pages_of(kv, node, group);
+    int32_t *pages = mn_prefix_pages_of(kv, node, group);
     if (pages[0] < 0)
         return;
-    for (uint32_t k = 0; k < pages_per_block(kv, group); k++) {
+    for (uint32_t k = 0; k < mn_prefix_pages(kv, group); k++) {
         mn_page_forget(kv, group, pages[k]);
         pages[k] = -1;
     }
@@ -170,9 +158,9 @@ void mn_prefix_evict(mn_kv *kv, uint32_t group, int32_t page) {
 static void add_group(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t block, int32_t node) {
     const mn_entries *e = mn_tables_entries(kv, group, slot);
     mn_page_info *info = kv->pools[group].info;
-    const uint32_t n = pages_per_block(kv, group);
+    const uint32_t n = mn_prefix_pages(kv, group);
     const int32_t *row = mn_tables_row(kv, group, slot) + (size_t)block * n;
-    int32_t *pages = pages_of(kv, node, group);
+    int32_t *pages = mn_prefix_pages_of(kv, node, group);
     if (pages[0] >= 0 || e->lo > block * n || e->hi < (block + 1) * n)
         return;
     for (uint32_t k = 0; k < n; k++)
@@ -192,14 +180,16 @@ void mn_prefix_add(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     if (!x->block || x->closed || !q->shares)
         return;
     for (; (q->n_blocks + 1) * x->block <= n; q->n_blocks++) {
-        block_hash(x, text.tokens, q->n_blocks, q->hash);
-        int32_t node = prefix_find(x, q->hash);
+        mn_prefix_hash(x, text.tokens, q->n_blocks, q->hash);
+        int32_t node = mn_prefix_find(x, q->hash);
         if (node < 0)
             node = prefix_insert(x, q->hash);
         for (uint32_t i = 0; i < kv->n_groups && node >= 0; i++)
             add_group(kv, slot, i, q->n_blocks, node);
         if (node >= 0 && !x->nodes[node].n_groups)
             drop_node(x, node);
+        else if (node >= 0)
+            mn_files_note(kv, q->hash);
     }
 }
 
@@ -213,7 +203,7 @@ static bool reaches(const mn_kv *kv, uint32_t group, uint32_t block, uint32_t ru
 
 /* Whether the node (-1: none) names pages of the group. */
 static bool names_group(const mn_kv *kv, int32_t node, uint32_t group) {
-    return node >= 0 && pages_of(kv, node, group)[0] >= 0;
+    return node >= 0 && mn_prefix_pages_of(kv, node, group)[0] >= 0;
 }
 
 /* How many blocks of the tokens are known, as many as can be used; path: their nodes. */
@@ -225,8 +215,8 @@ static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, uin
     hash_begin(salt, h);
     for (uint32_t b = 0; (b + 1) * x->block <= n; b++) {
         bool usable = true;
-        block_hash(x, tokens, b, h);
-        x->path[b] = prefix_find(x, h);
+        mn_prefix_hash(x, tokens, b, h);
+        x->path[b] = mn_prefix_find(x, h);
         for (uint32_t i = 0; i < kv->n_groups; i++) {
             const bool has = names_group(kv, x->path[b], i);
             run[i] = has ? run[i] + 1 : 0;
@@ -244,12 +234,12 @@ static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, uin
  * sequence's, which has none. */
 static void take_group(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t n_blocks) {
     const mn_prefix *x = &kv->prefix;
-    const uint32_t n = pages_per_block(kv, group);
+    const uint32_t n = mn_prefix_pages(kv, group);
     const uint32_t lo = mn_pages_first(kv, group, n_blocks * x->block);
     const uint32_t hi = n_blocks * n;
     int32_t *row = mn_tables_row(kv, group, slot);
     for (uint32_t i = lo; i < hi; i++) {
-        row[i] = pages_of(kv, x->path[i / n], group)[i % n];
+        row[i] = mn_prefix_pages_of(kv, x->path[i / n], group)[i % n];
         mn_page_hold(kv, group, row[i]);
     }
     *mn_tables_entries(kv, group, slot) = (mn_entries){lo, hi};
@@ -265,6 +255,7 @@ void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt) {
 
 void mn_kv_forget(mn_kv *kv, uint32_t slot) {
     mn_kv_slot *q = &kv->slots[slot];
+    mn_files_load_end(kv, slot);
     memset(q->pages, 0, sizeof q->pages);
     q->n_blocks = 0;
     hash_begin(q->salt, q->hash);
@@ -279,7 +270,7 @@ uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     for (uint32_t i = 0; i < kv->n_groups; i++)
         take_group(kv, slot, i, n_blocks);
     for (; q->n_blocks < n_blocks; q->n_blocks++)
-        block_hash(x, text.tokens, q->n_blocks, q->hash);
+        mn_prefix_hash(x, text.tokens, q->n_blocks, q->hash);
     return n_blocks * x->block;
 }
 
@@ -291,15 +282,15 @@ static bool node_is_whole(const mn_kv *kv, int32_t node) {
 /* Whether the sequence has pages for the blocks behind it and for nothing else yet. */
 static bool ends_with_block(const mn_kv *kv, const mn_kv_slot *q, uint32_t n_stored) {
     for (uint32_t i = 0; i < kv->n_groups; i++)
-        if (q->pages[i].hi != q->n_blocks * pages_per_block(kv, i))
+        if (q->pages[i].hi != q->n_blocks * mn_prefix_pages(kv, i))
             return false;
     return n_stored == q->n_blocks * kv->prefix.block;
 }
 
 /* The group's pages of one block more, which another sequence has computed meanwhile. */
 static void append_group(mn_kv *kv, uint32_t slot, uint32_t group, int32_t node) {
-    const int32_t *pages = pages_of(kv, node, group);
-    const uint32_t n = pages_per_block(kv, group);
+    const int32_t *pages = mn_prefix_pages_of(kv, node, group);
+    const uint32_t n = mn_prefix_pages(kv, group);
     mn_entries *e = mn_tables_entries(kv, group, slot);
     int32_t *row = mn_tables_row(kv, group, slot) + e->hi;
     for (uint32_t k = 0; k < n; k++) {
@@ -319,8 +310,8 @@ uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     mn_prefix_add(kv, slot, text);
     while (ends_with_block(kv, q, at) && at + x->block < text.n_tokens) {
         uint64_t h[2] = {q->hash[0], q->hash[1]};
-        block_hash(x, text.tokens, q->n_blocks, h);
-        const int32_t node = prefix_find(x, h);
+        mn_prefix_hash(x, text.tokens, q->n_blocks, h);
+        const int32_t node = mn_prefix_find(x, h);
         if (!node_is_whole(kv, node))
             break;
         for (uint32_t i = 0; i < kv->n_groups; i++)

@@ -65,7 +65,10 @@ static mn_status start_job(mn_steps *s, mn_job *job, uint32_t slot, mn_error *er
     mn_status st = mn_slot_wake(s, slot, err);
     if (st)
         return st;
-    return mn_engine_write_history(s->engine, slot, q->tokens, q->n_enqueued, err);
+    st = mn_engine_write_history(s->engine, slot, q->tokens, q->n_enqueued, err);
+    if (!st && mn_job_may_share(job))
+        mn_step_restore(s, slot);
+    return st;
 }
 
 /* A slot for the job, at worst that of the last one of lower priority; false: none. */

@@ -127,8 +127,10 @@ static bool draws_next(const mn_steps *s, const mn_sequence *q) {
            !(q->flags & MN_SAMPLE_PREFILL_ONLY) && !awaits_host(s, q);
 }
 
-static bool is_prefilling(const mn_sequence *q) {
-    return q->running && q->n_enqueued < q->n_literal;
+/* Not while it loads what others have computed. */
+static bool is_prefilling(const mn_steps *s, uint32_t seq) {
+    const mn_sequence *q = &s->seqs[seq];
+    return q->running && q->n_enqueued < q->n_literal && !mn_files_loading(&s->kv, seq);
 }
 
 /* A row for a sequence that draws, and one for each of its drafts. */
@@ -220,7 +222,7 @@ static uint32_t prompt_room(const mn_steps *s, double *patience) {
     uint32_t n_waiting = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
         n_draws += draws_next(s, &s->seqs[s->turns[i]]);
-        n_waiting += is_prefilling(&s->seqs[s->turns[i]]);
+        n_waiting += is_prefilling(s, s->turns[i]);
     }
     const uint32_t room = s->n_batch - n_draws;
     *patience = 1;
@@ -237,7 +239,7 @@ static uint32_t draft_room(const mn_steps *s, uint32_t prompt_rows) {
     uint32_t n = s->n_turns;
     bool any = false;
     for (uint32_t i = 0; i < s->n_turns; i++)
-        any = any || is_prefilling(&s->seqs[s->turns[i]]);
+        any = any || is_prefilling(s, s->turns[i]);
     if (any)
         n += prompt_rows;
     return s->n_batch - MN_MIN(n, s->n_batch);
@@ -264,7 +266,7 @@ static mn_status plan(mn_steps *s, double *patience, mn_error *err) {
         const uint32_t seq = s->turns[i];
         mn_sequence *q = &s->seqs[seq];
         uint32_t n = draws_next(s, q);
-        const bool prompt = is_prefilling(q) && room && !waits_for_prompt(s, i);
+        const bool prompt = is_prefilling(s, seq) && room && !waits_for_prompt(s, i);
         bool got = false;
         if (prompt) {
             st = skip_known(s, seq, err);
@@ -332,10 +334,10 @@ mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
     if (st)
         return st;
     for (uint32_t i = 0; i < s->n_turns; i++)
-        if (s->seqs[s->turns[i]].planned && !is_prefilling(&s->seqs[s->turns[i]]))
+        if (s->seqs[s->turns[i]].planned && !is_prefilling(s, s->turns[i]))
             continue_sequence(b, s->turns[i]);
     for (uint32_t i = 0; i < s->n_turns; i++)
-        if (s->seqs[s->turns[i]].planned && is_prefilling(&s->seqs[s->turns[i]]))
+        if (s->seqs[s->turns[i]].planned && is_prefilling(s, s->turns[i]))
             feed_prompt(b, s->turns[i], s->seqs[s->turns[i]].planned);
     return MN_OK;
 }

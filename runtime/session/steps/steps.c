@@ -117,11 +117,17 @@ static mn_status check_idle(const mn_steps *s, mn_error *err) {
 mn_status mn_steps_advance(mn_steps *s, mn_token *out, uint32_t *n, bool *idle, mn_error *err) {
     bool more = true;
     mn_status st = mn_step_catch_up(s, err);
+    if (!st)
+        st = mn_step_move_files(s, err);
     while (more && !st)
         st = mn_step_enqueue(s, &more, err);
     if (st)
         return st;
     *idle = s->clock.completed == s->clock.enqueued;
+    if (*idle && mn_step_await_files(s)) {
+        *idle = false;
+        return MN_OK;
+    }
     if (*idle)
         return check_idle(s, err);
     st = mn_step_complete(s, out, n, err);

@@ -248,6 +248,15 @@ mn_status mn_preempt_idle(mn_steps *s, uint32_t seq, uint32_t n_positions, mn_er
 /* After a step failed: what the cache holds is not known. All sequences are computed again. */
 mn_status mn_distrust(mn_steps *s, mn_error *err);
 
+/* ---- restore.c: the files of cache_dir ------------------------------------------------------- */
+/* The sequence has its first pages: it begins to load those of its beginning that files have, where
+ * that pays, and has no rows meanwhile. */
+void mn_step_restore(mn_steps *s, uint32_t seq);
+/* Moves what can be moved in this turn, both ways. */
+mn_status mn_step_move_files(mn_steps *s, mn_error *err);
+/* With nothing in flight: whether sequences load, after a wait for one of them. */
+bool mn_step_await_files(mn_steps *s);
+
 /* ---- step.c: building and enqueueing --------------------------------------------------------- */
 /* n rows of the sequence, from n_enqueued on. literal: the tokens themselves; else (n is 1) the id
  * that its slot draws before, at the position where the slot stands then. */
