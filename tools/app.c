@@ -77,6 +77,14 @@ const arg_row app_draft_rows[APP_DRAFT_ROWS] = {
     {"--lookup", NULL, ARG_FLAG, F(lookup), 0, 0, NULL,
      "guess what followed the same words before, in the prompt and the answer"},
 };
+const arg_row app_cache_rows[APP_CACHE_ROWS] = {
+    {"--cache-dir", "DIR", ARG_FILE, F(cache_dir), 0, 0, NULL,
+     "keep what the KV cache holds in files of this folder (mode 700): conversations go on\nafter "
+     "a "
+     "restart without computing their prompts again (default: no files)"},
+    {"--cache-disk", "BYTES", ARG_TEXT, F(cache_disk), 1, 0, NULL,
+     "all files in it at most, the least recently used go first (default: 20GiB)"},
+};
 const arg_row app_json_rows[APP_JSON_ROWS] = {
     {"--json", NULL, ARG_FLAG, F(json), 0, 0, NULL, "machine-readable output"},
 };
@@ -171,7 +179,7 @@ static int app_check_flags(const app_flags *flags) {
     return 0;
 }
 
-enum { MOST_SETTINGS = 9 };
+enum { MOST_SETTINGS = 11 };
 
 /* The flags as settings, up to MOST_SETTINGS; how many. threads: room for one of the values. */
 static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threads[24]) {
@@ -197,6 +205,10 @@ static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threa
         out[n++] = (mn_setting){"log_level", "info"};
     if (flags->rank_token_file)
         out[n++] = (mn_setting){"rank_token_file", flags->rank_token_file};
+    if (flags->cache_dir)
+        out[n++] = (mn_setting){"cache_dir", flags->cache_dir};
+    if (flags->cache_disk)
+        out[n++] = (mn_setting){"cache_disk", flags->cache_disk};
     return n;
 }
 

@@ -25,16 +25,18 @@ typedef struct {
     int64_t draft_max;
     int lookup;
     const char *rank_token_file;
+    const char *cache_dir, *cache_disk; /* NULL: the settings */
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
 extern const arg_row app_hub_rows[], app_model_rows[], app_device_rows[], app_session_rows[],
-    app_json_rows[], app_draft_rows[], app_runtime_rows[];
+    app_json_rows[], app_draft_rows[], app_cache_rows[], app_runtime_rows[];
 #define APP_HUB_ROWS 1   /* of commands that may download */
 #define APP_MODEL_ROWS 3 /* with these */
 #define APP_DEVICE_ROWS 5
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
+#define APP_CACHE_ROWS 2 /* of commands whose prompts come again */
 #define APP_JSON_ROWS 1
 #define APP_RUNTIME_ROWS 3 /* of every subcommand that opens a runtime */
 

@@ -327,6 +327,7 @@ int cmd_chat(int argc, char **argv) {
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
         {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
+        {"", app_cache_rows, APP_CACHE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"chat", "[-m MODEL] [flags]",

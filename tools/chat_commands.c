@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { KEEP_MS = 60000 }; /* that /save waits for files of --cache-dir */
+
 typedef struct {
     const char *name, *argument;
     int must;                                  /* 1: without an argument it is an error */
@@ -47,9 +49,13 @@ static int do_save(chat *c, const char *argument) {
     if (!path)
         return complain(EXIT_USAGE, "/save: found no file, expected its name");
     int code = messages_save(c, path);
-    if (code == 0)
-        app_remark(&c->a, "%u messages are in %s", c->n, c->file);
-    return code;
+    if (code)
+        return code;
+    app_remark(&c->a, "%u messages are in %s", c->n, c->file);
+    const mn_status st = mn_session_keep(c->a.session, KEEP_MS, &c->a.err);
+    if (st) // the conversation is saved; what it has computed is a convenience
+        note("%s", c->a.err.msg);
+    return 0;
 }
 
 static int do_load(chat *c, const char *argument) {

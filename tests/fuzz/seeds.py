@@ -54,7 +54,19 @@ def sentencepiece():
         yield "suffix-" + name, model + field(2, field(24, 1)) + field(5, b"\x0b")
 
 
-MADE = {"tokenizer": lambda: tokenizers(".json"), "sentencepiece": sentencepiece, "gguf": seed_models.gguf_files,
+def packs():
+    """A file of one block of 32 bytes (mended by the target), parts of it, and blocks for the writer."""
+    row = struct.pack("<QQQQQII", 1, 2, 64, 32, 0, 1, 0)
+    head = struct.pack("<8sIIQQQQQQ", b"MnvPack1", 0x01020304, 1, 0x0123456789abcdef, 0xfedcba9876543210, 96, 0, 0, 0)
+    whole = head + b"\x55" * 32 + row
+    yield "ok-table", b"\x01" + whole
+    yield "ok-written", b"\x02" + bytes(range(240))
+    for i, n in enumerate((0, 8, 63, 64, 100, len(whole) - 1)):
+        yield "cut-%d" % i, b"\x01" + whole[:n]
+    yield "head", b"\x00" + whole
+
+
+MADE = {"pack": packs, "tokenizer": lambda: tokenizers(".json"), "sentencepiece": sentencepiece, "gguf": seed_models.gguf_files,
         "safetensors": seed_models.safetensors, "mlx": seed_models.mlx}
 
 

@@ -28,7 +28,7 @@ typedef struct {
     wire_in in;
     app a;
     app_flags flags;
-    char *model, *device, *draft, *draft_device;
+    char *model, *device, *draft, *draft_device, *cache_dir, *cache_disk;
     forms forms;       /* of the thread that reads */
     work *work;        /* NULL: an encoder, which only embeds */
     embed_work *embed; /* NULL: no embeddings */
@@ -284,6 +284,8 @@ static void set_flags(engine *e, const wire_open *m) {
     e->device = engine_text_of(m->device);
     e->draft = engine_text_of(m->draft);
     e->draft_device = engine_text_of(m->draft_device);
+    e->cache_dir = engine_text_of(m->cache_dir);
+    e->cache_disk = engine_text_of(m->cache_disk);
     e->flags = (app_flags){
         .model = e->model,
         .device = e->device,
@@ -304,6 +306,8 @@ static void set_flags(engine *e, const wire_open *m) {
         .draft_device = e->draft_device,
         .draft_max = m->n_draft,
         .lookup = (m->flags & WIRE_LOOKUP) != 0,
+        .cache_dir = e->cache_dir,
+        .cache_disk = e->cache_disk,
     };
 }
 

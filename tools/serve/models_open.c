@@ -140,6 +140,8 @@ static void set_open(served *m) {
     open->draft = model_str_of(f->draft);
     open->draft_device = model_str_of(f->draft_device);
     open->n_draft = (uint32_t)f->draft_max;
+    open->cache_dir = model_str_of(f->cache_dir);
+    open->cache_disk = model_str_of(f->cache_disk);
     open->chat_template = model_str_of(m->chat_template ? m->chat_template : own->chat_template);
     if (own->chat_template && !m->chat_template)
         open->flags |= WIRE_TEMPLATE_NAMED;

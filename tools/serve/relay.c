@@ -497,6 +497,8 @@ static int relay_check_flags(const serve_flags *f, const app_flags *app) {
                 {app->ctx.given, "--ctx-size"},
                 {app->draft != NULL, "--draft"},
                 {app->lookup, "--lookup"},
+                {app->cache_dir != NULL, "--cache-dir"},
+                {app->cache_disk != NULL, "--cache-disk"},
                 {f->n_seq != 0, "--parallel"},
                 {f->kv_mb != 0, "--kv-size"},
                 {f->embeddings, "--embeddings"},

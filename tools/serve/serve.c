@@ -534,6 +534,7 @@ int cmd_serve(int argc, char **argv) {
         {"", app_device_rows, APP_DEVICE_ROWS, &common},
         {"", app_session_rows, APP_SESSION_ROWS, &common},
         {"", app_draft_rows, APP_DRAFT_ROWS, &common},
+        {"", app_cache_rows, APP_CACHE_ROWS, &common},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &common},
     };
     const arg_page page = {

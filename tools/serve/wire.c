@@ -157,6 +157,8 @@ static void pass_open(pass *p, wire_open *m) {
     u32(p, &m->n_draft);
     u32(p, &m->numa);
     text(p, &m->chat_template);
+    text(p, &m->cache_dir);
+    text(p, &m->cache_disk);
 }
 
 /* mn_sample_params without the bias, whose two arrays are the message's. */

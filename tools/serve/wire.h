@@ -15,7 +15,7 @@
 #include "text_buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 6u
+#define WIRE_VERSION 7u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -52,7 +52,8 @@ typedef struct {
     uint64_t kv_bytes;
     mn_str draft, draft_device; /* empty: none */
     uint32_t n_draft, numa;
-    mn_str chat_template; /* empty: the model's own */
+    mn_str chat_template;         /* empty: the model's own */
+    mn_str cache_dir, cache_disk; /* empty: the settings */
 } wire_open;
 
 /* A generation: the prompt, then the n_drawn ids that an earlier engine drew. */
