@@ -8,7 +8,7 @@
  *     DIR/lock              flock: who holds it removes files
  *     DIR/IDENTITY/         32 hexadecimal digits: hash of what the bytes of pages depend on
  *     DIR/IDENTITY/about    the same as text: model, build of the plugin, device, class, types
- *     DIR/IDENTITY/NAME.kv  a pack, mode 600; NAME: hash of its last block
+ *     DIR/IDENTITY/NAME.kv  a pack, mode 600; NAME stands for the blocks in it
  *     DIR/IDENTITY/NAME.tmp a pack that a living process writes (it holds an flock), or the
  *                           remains of one that was killed, which the next scan removes
  *

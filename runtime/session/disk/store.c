@@ -187,11 +187,11 @@ static bool pack_is(const mn_disk *d, int32_t at, const uint64_t name[2]) {
            !memcmp(d->packs[at].name, name, sizeof d->packs[at].name);
 }
 
-/* Mostly its last block, whose hash is the name, is known to be in it. */
+/* Mostly its last block, whose hash the name begins with, is known to be in it. */
 static int32_t find_pack(const mn_disk *d, const uint64_t name[2]) {
-    const int32_t last = disk_find(d, name);
-    if (last >= 0 && pack_is(d, d->entries[last].pack, name))
-        return d->entries[last].pack;
+    for (int32_t i = d->n_heads ? *disk_head(d, name) : NONE; i >= 0; i = d->entries[i].next)
+        if (pack_is(d, d->entries[i].pack, name))
+            return d->entries[i].pack;
     for (size_t i = 0; i < d->n_packs; i++)
         if (pack_is(d, (int32_t)i, name))
             return (int32_t)i;
@@ -377,14 +377,16 @@ static void disk_shrink(mn_disk *d, uint64_t bytes) {
     disk_scan(d);
 }
 
-/* The open pack gets its table and its name. */
+/* The open pack gets its table and its name, which stands for all that is in it: two packs of one
+ * name have the same blocks at the same places, whoever wrote them. */
 static void close_pack(mn_disk *d) {
     mn_error why = MN_ERROR_INIT;
     char name[MN_PACK_NAME];
     mn_pack_writer *w = &d->open;
-    const uint64_t *hash = w->rows[w->n - 1].hash;
+    const uint64_t named[2] = {w->rows[w->n - 1].hash[0],
+                               mn_hash(w->rows, w->n * sizeof *w->rows, 4)};
     mn_status st = mn_pack_finish(w, d->folder.identity, &why);
-    pack_name(hash, name);
+    pack_name(named, name);
     if (!st && !mn_disk_folder_keep(&d->folder, d->open_name, name))
         st = mn_fail(&why, MN_IO_ERROR, "cannot rename a file: %s", strerror(errno));
     if (st) {
@@ -393,10 +395,10 @@ static void close_pack(mn_disk *d) {
         return;
     }
     pthread_mutex_lock(&d->lock);
-    const int32_t old = find_pack(d, hash);
+    const int32_t old = find_pack(d, named);
     if (old >= 0)
         forget_pack(d, old);
-    settle_pending(d, w, new_pack(d, hash));
+    settle_pending(d, w, new_pack(d, named));
     d->counts.bytes_written += w->at;
     pthread_mutex_unlock(&d->lock);
     const uint64_t bytes = w->at;
