@@ -70,23 +70,3 @@ int dialect_count_chat(served *m, const dialect *d, cJSON *chat, uint32_t *n, js
 int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, json_error *e) {
     return dialect_count_chat(m, d, translate(d, body, e), n, e);
 }
-
-/* ---- building the chat's request ------------------------------------------------------------- */
-
-int dialect_add(cJSON *object, const char *name, cJSON *v) {
-    if (v && cJSON_AddItemToObject(object, name, v))
-        return 1;
-    cJSON_Delete(v);
-    return 0;
-}
-
-int dialect_push(cJSON *list, cJSON *v) {
-    if (v && cJSON_AddItemToArray(list, v))
-        return 1;
-    cJSON_Delete(v);
-    return 0;
-}
-
-int dialect_copy(cJSON *object, const char *name, const cJSON *v) {
-    return !v || dialect_add(object, name, cJSON_Duplicate(v, 1));
-}

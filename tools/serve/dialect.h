@@ -2,6 +2,7 @@
  * /v1/chat/completions, and of the answer back. Prompts, queue, engines and streams are the chat's.
  *
  *   dialect.c            which dialect a path has; errors; the way through an answer
+ *   dialect_build.c      what requests are built of
  *   dialect_messages.c, dialect_messages_request.c   Anthropic Messages
  *   dialect_responses.h   OpenAI Responses
  *
