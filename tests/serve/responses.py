@@ -161,7 +161,8 @@ def check(connection, limit):
                               ({**base, "conversation": "conv_1"}, "conversation", "not supported"), ({**base, "prompt": {"id": "x"}}, "prompt", "not supported"),
                               ({**base, "include": ["x"]}, "include", '"x"'), ({**base, "temperature": "warm"}, "temperature", "temperature"), ({**base, "text": 3}, "text", "text"),
                               ({**base, "max_output_tokens": 0}, "max_output_tokens", "max_output_tokens: "), ({**base, "text": {"format": {"type": "xml"}}}, "text.format", "text.format"),
-                              ({**base, "text": {"format": {"type": "json_schema", "name": "x", "schema": 3}}}, "text.format", "text.format"), ({**base, "store": "yes"}, "store", "store"),
+                              ({**base, "text": {"format": {"type": "json_schema", "name": "x", "schema": 3}}}, "text.format", "text.format"),
+                              ({**base, "text": {"format": {"type": "json_schema", "name": "x", "schema": {"properties": {"a": {"not": {}}}}}}}, "text.format", "#/properties/a/not"), ({**base, "store": "yes"}, "store", "store"),
                               ({**base, "tools": [{"type": "function"}]}, "tools", "tools[0].name"), ({**base, "tool_choice": {"type": "file_search"}}, "tool_choice", "file_search"),
                               ({**base, "tool_choice": "required"}, "tool_choice", "there are no tools"), ({**base, "instructions": 3}, "instructions", "instructions"),
                               ({**base, "input": "frog " * 3 * limit}, "input", "maximum context length is %d" % limit)):

@@ -418,7 +418,12 @@ static void serve_answer_fail(answer *a, unsigned status, const char *type, cons
     for (uint32_t i = 0; !a->in.running && i < a->n; i++)
         generation_abort(a->s, &a->g[i]);
     if (!a->started) {
-        http_error(a->http, status, type, param, NULL, message);
+        const dialect *d = a->form->dialect;
+        json_error e = {.status = status};
+        json_fail(&e, param, "%s", message);
+        if (d && d->refused && a->m)
+            d->refused(a->m, &e);
+        http_error(a->http, status, type, e.param[0] ? e.param : NULL, NULL, e.message);
         return;
     }
     mn_text b = {0};
