@@ -22,6 +22,7 @@ archive 16
 archive-arm64 6
 debs 14
 fuzz 15
+clients 10
 mutants-1 12
 mutants-2 12
 mutants-3 12
@@ -105,7 +106,7 @@ night_part() { # NAME
         # one test needs these packages, and skips itself where they cannot be had
         ((${#cross[@]})) && quietly "$root/tools/cross/packages.sh" "$root/build/arm64-root"
         night_suite qemu ;;
-    pocl | valgrind | oclgrind | tidy) night_suite "$1" ;;
+    pocl | valgrind | oclgrind | tidy | clients) night_suite "$1" ;;
     tsan)
         make_tests build-tsan '-Dtests=enabled -Dcuda=disabled -Dopencl=disabled -Doptimization=1 -Ddebug=true -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false'
         TSAN_OPTIONS=exitcode=66 test_build build-tsan $? '--timeout-multiplier 10 --suite threads' ;;

@@ -17,7 +17,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 README = os.path.join(ROOT, "tests", "README.md")
 ROW = re.compile(r"^\| `([^`]+)` \|([^|]*)\|([^|]*)\|([^|]*)\|$")
-NIGHTLY = ("pocl", "qemu", "valgrind", "oclgrind", "tidy")
+NIGHTLY = ("pocl", "qemu", "valgrind", "oclgrind", "tidy", "clients")
 
 
 def runs_in(suites):

@@ -9,9 +9,11 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients"))
 import messages_client
 import pypi
 import responses_client
+import scripted
 import served
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -362,6 +364,44 @@ def test_key_wanted(client, server):
     equal(chat(client).usage.completion_tokens, 24)
 
 
+def test_scripted_turns(client, server):
+    """A model that thinks, says something and calls, then has the result: by chat, Responses and Messages, whole and as streams."""
+    ask = [{"role": "user", "content": "What is in the tree?"}]
+    parameters = {"type": "object", "properties": {"at": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": parameters}}]
+    settings = dict(model="m", messages=ask, tools=tools)
+    m = client.chat.completions.create(**settings).choices[0].message
+    with client.chat.completions.stream(**settings) as stream:
+        for _ in stream:
+            pass
+        streamed = stream.get_final_completion().choices[0].message
+    for said in m, streamed:
+        equal((said.reasoning_content, said.content, said.tool_calls[0].function.name, said.tool_calls[0].function.arguments), ("I think.", "I look.", "look", '{"at": "tree"}'))
+    settings = dict(model="m", input=ask, tools=[{"type": "function", "name": "look", "parameters": parameters, "strict": False}])
+    r = client.responses.create(**settings)
+    with client.responses.stream(**settings) as stream:
+        for _ in stream:
+            pass
+        streamed = stream.get_final_response()
+    for said in r, streamed:
+        equal([x.type for x in said.output], ["reasoning", "message", "function_call"])
+        thought, text, call = said.output
+        equal((thought.content[0].text, text.content[0].text, call.name, call.arguments), ("I think.", "I look.", "look", '{"at": "tree"}'))
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "an owl"}
+        equal(client.responses.create(**{**settings, "input": [result]}, previous_response_id=said.id).output_text, "It is an owl.")
+        equal(client.responses.create(**{**settings, "input": [*ask, *said.output, result]}).output_text, "It is an owl.")
+    settings = dict(model="m", messages=ask, max_tokens=4000, thinking={"type": "enabled", "budget_tokens": 1024}, tools=[{"name": "look", "input_schema": parameters}])
+    with messages_client.of(anthropic, server) as other:
+        m = other.messages.create(**settings)
+        with other.messages.stream(**settings) as stream:
+            streamed = stream.get_final_message()
+        for said in m, streamed:
+            thought, text, call = said.content
+            equal((thought.thinking, text.text, call.name, call.input, said.stop_reason), ("I think.", "I look.", "look", {"at": "tree"}, "tool_use"))
+            turns = [*ask, {"role": "assistant", "content": said.content}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "an owl"}]}]
+            equal(other.messages.create(**{**settings, "messages": turns}).content[0].text, "It is an owl.")
+
+
 def tests_of(group):
     return [(name, test) for name, test in globals().items() if name.startswith("test_%s_" % group)]
 
@@ -400,6 +440,9 @@ def main():
     # in the other classes what comes out depends on how many rows are computed at once
     exact = "--device", "cpu", "--precision", "exact"
     run(["chat", "text", "errors"], served.Server(minerva, *exact))
+    with tempfile.TemporaryDirectory() as model:
+        scripted.save(model, ["<think>I think.</think>I look." + scripted.call("look", at="tree"), "It is an owl."])
+        run(["scripted"], served.Server(minerva, "--device", "cpu", "--alias", "m", model=model))
     run(["embed"], served.Server(minerva, *exact, "--embeddings"))
     run(["held"], served.SlowServer(minerva, 50, "--parallel", 1, "--max-queue", 1))
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:  # 0600

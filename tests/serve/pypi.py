@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 
-def install(folder, requirements, what):
-    """The folder to import from, or None with a line that says why `what` is not tested."""
+def install(folder, requirements, what, timeout=240):
+    """The folder to import from, or None with a line that says why `what` is not tested. timeout: seconds."""
     with open(requirements, "rb") as f:
         name = "%s-%d.%d-%s" % (os.path.basename(requirements).split(".")[0], *sys.version_info[:2], hashlib.sha256(f.read()).hexdigest()[:12])
     target = os.path.join(folder, name)
@@ -23,7 +23,7 @@ def install(folder, requirements, what):
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "15",
                "--only-binary", ":all:", "--no-compile", "--no-deps", "--require-hashes", "--target", part, "-r", requirements]
     try:
-        r = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
+        r = subprocess.run(command, capture_output=True, text=True, env=env, timeout=timeout)
     except subprocess.TimeoutExpired:
         return print("the network is too slow: %s is not tested" % what)
     if r.returncode:

@@ -40,13 +40,13 @@ class Replay:
                 at += 1
         return ids
 
-    def save(self, texts, first=64):
-        """first: tokens of the shortest prompt."""
+    def save(self, texts, first=64, spare=64):
+        """first: tokens of the shortest prompt; spare: of the context behind the last text."""
         said, self.starts = [0] * (first - 1), []
         for text in texts:
             self.starts.append(len(said) + 1)
             said += self.ids(text) + [256]
-        said += [256] * 64
+        said += [256] * spare
         self.write_model(said)
         self.write_tokenizer()
         self.write("chat_template.jinja", self.template)
