@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -389,6 +390,29 @@ static void test_bounded(void **state) {
     assert_non_null(strstr(err.msg, "cache_disk: found 4096 bytes"));
 }
 
+/* Where nothing can be written (here: files of more than 100 KiB) requests are served all the same,
+ * and nothing half-written stays. */
+static void test_full(void **state) {
+    (void)state;
+    int32_t ids[300];
+    static served got, want;
+    struct rlimit was;
+    const uint32_t n = words(12, 300, ids);
+    lone((mn_request_params){.ids = ids, .n_ids = n, .sample = &few}, &want);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    const struct rlimit low = {100 << 10, was.rlim_max};
+    mn_session *s = open_kept((mn_session_params){.n_seq = 1});
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    serve(s, ids, n, &got);
+    keep(s);
+    mn_session_free(s);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    same_ids(&got, &want);
+    assert_int_equal(find_packs()->n, 0);
+    assert_int_equal(cached_again(ids, n, &want), 0);
+    assert_int_equal(cached_again(ids, n, &want), 256);
+}
+
 /* A process that is killed while it writes leaves files that are whole or not believed. */
 static void test_killed(void **state) {
     (void)state;
@@ -470,6 +494,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_two, setup, teardown),
     };
