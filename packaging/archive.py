@@ -205,10 +205,11 @@ def spdx_package(name, version, **more):
             "filesAnalyzed": False, "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION", **more}
 
 
-def spdx_of(folder, name, version, epoch, packages):
-    """The SPDX document of what is below folder: a package per Debian package, Minerva's, and every file with its digests."""
+def spdx_of(folder, name, version, epoch, packages, libraries="lib/"):
+    """The SPDX document of what is below folder: a package per Debian package, whose libraries lie below `libraries`, Minerva's, and every file with its
+    digests."""
     files, relations = [], []
-    owner = {"lib/" + soname: p for p in packages for soname in packages[p]["files"]}
+    owner = {libraries + soname: p for p in packages for soname in packages[p]["files"]}
     for i, path in enumerate(f for f in files_below(folder) if not os.path.islink(os.path.join(folder, f))):
         full = os.path.join(folder, path)
         files.append({"SPDXID": "SPDXRef-File-%d" % i, "fileName": "./" + path,

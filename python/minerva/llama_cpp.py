@@ -5,7 +5,7 @@
     from langchain_community.chat_models import ChatLlamaCpp
 
 Without install() use `from minerva.llama_cpp import Llama`. `python -m minerva.llama_cpp MODULE [ARGUMENT...]` runs a module with the facade
-installed: `python -m minerva.llama_cpp llm -m gguf -o path model.gguf "Hello"`.
+installed: `python -m minerva.llama_cpp llm -m NAME "Hello"`.
 
 What a parameter asks for and Minerva does not have is minerva.Unsupported, unless it has the value that changes nothing. The device is "auto", with
 n_gpu_layers=0 the CPU; device= names another. Prompts keep llama-cpp-python's defaults of sampling.

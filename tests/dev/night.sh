@@ -21,6 +21,7 @@ reproducible 8
 archive 16
 archive-arm64 6
 debs 14
+wheel 6
 fuzz 15
 clients 10
 mutants-1 12
@@ -114,6 +115,7 @@ night_part() { # NAME
     archive) night_command python3 "$root/tests/packages/archive_root.py" ;;
     archive-arm64) night_command python3 "$root/tests/packages/archive_arm64.py" ;;
     debs) night_command python3 "$root/tests/packages/deb_root.py" ;;
+    wheel) night_command python3 "$root/tests/packages/wheel_root.py" ;;
     fuzz) night_fuzz ;;
     mutants-*) night_command python3 "$root/tests/dev/mutants.py" "$root/build-mutants" --quarter "${1#mutants-}" ;;
     esac

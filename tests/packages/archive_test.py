@@ -168,7 +168,7 @@ def package(words, **env):
 def test_command(_, scratch):
     """Kinds of packages that there are not, words too many, a time that is none, a place for no file: refused before anything is built."""
     for words in ((), ("rpm",), ("tar", scratch, "x"), ("--cuda",)):
-        assert "expected tar [FOLDER], deb [FOLDER] or sums FOLDER" in package(words), words
+        assert "expected tar [FOLDER], deb [FOLDER], wheel [FOLDER] or sums FOLDER" in package(words), words
     for epoch in ("tomorrow", "-1", "1.5", "1e9", "253402300800", "9" * 40, "0x10", "1 2", "a[$(touch %s/ran)]" % scratch):
         assert 'SOURCE_DATE_EPOCH: found "%s"' % epoch in package(("tar", scratch), SOURCE_DATE_EPOCH=epoch), epoch
         refused((epoch, "expected seconds"), archive.seconds, epoch)
