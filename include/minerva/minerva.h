@@ -44,6 +44,13 @@ extern "C" {
             0                                                                                      \
         }                                                                                          \
     }
+/* MN_ERROR and MN_STATUS_CLASS for languages without macros. Another language may also set an
+ * mn_error to zeros and its size to sizeof. */
+MN_API void mn_error_init(mn_error *err);
+MN_API uint32_t mn_status_class(mn_status status); /* MN_CLASS_* */
+/* The constant without MN_: "BAD_FILE"; a plugin's own code has the name of its class: "REFUSE",
+ * "SMALLER", ...; other numbers "UNKNOWN". */
+MN_API const char *mn_status_name(mn_status status);
 MN_API const char *mn_version(void); /* "0.1.0" */
 /* The command's exit code for a status: 0, 1 failure, 2 usage (MN_INVALID), 3 no usable device, 4
  * out of memory, 130 cancelled. */

@@ -10,6 +10,42 @@ const char *mn_version(void) {
     return MN_VERSION;
 }
 
+void mn_error_init(mn_error *err) {
+    if (err)
+        *err = (mn_error)MN_ERROR;
+}
+
+uint32_t mn_status_class(mn_status status) {
+    return MN_STATUS_CLASS(status);
+}
+
+const char *mn_status_name(mn_status status) {
+    static const struct {
+        mn_status status;
+        const char *name;
+    } known[] = {
+        {MN_OK, "OK"},
+        {MN_UNSUPPORTED, "UNSUPPORTED"},
+        {MN_END, "END"},
+        {MN_NO_DEVICE, "NO_DEVICE"},
+        {MN_OUT_OF_MEMORY, "OUT_OF_MEMORY"},
+        {MN_TIMEOUT, "TIMEOUT"},
+        {MN_DEVICE_LOST, "DEVICE_LOST"},
+        {MN_INVALID, "INVALID"},
+        {MN_CANCELLED, "CANCELLED"},
+        {MN_BAD_FILE, "BAD_FILE"},
+        {MN_BAD_INPUT, "BAD_INPUT"},
+        {MN_IO_ERROR, "IO_ERROR"},
+    };
+    static const char *const classes[] = {NULL,   "REFUSE", "SMALLER",   "TRANSIENT",
+                                          "LOST", "CALLER", "CANCELLED", "INPUT"};
+    for (size_t i = 0; i < MN_COUNT(known); i++)
+        if (known[i].status == status)
+            return known[i].name;
+    const uint32_t c = mn_status_class(status);
+    return c && c < MN_COUNT(classes) ? classes[c] : "UNKNOWN";
+}
+
 int mn_exit_code(mn_status status) {
     if (status == MN_OK)
         return 0;

@@ -343,6 +343,23 @@ static void call_sized(void) {
              info.it.n_tensors == 0x5a5a5a5a);
 }
 
+/* Macros of the headers as functions, for languages that have no macros. */
+static void call_status(void) {
+    mn_error err;
+    memset(&err, 0xff, sizeof err);
+    begin("mn_error_init");
+    mn_error_init(&err);
+    end_true(err.size == sizeof err && err.status == MN_OK && err.node == ~0u && !err.msg[0]);
+    mn_error_init(NULL);
+    begin("mn_status_class, mn_status_name");
+    end_true(mn_status_class(MN_BAD_FILE) == MN_CLASS_INPUT && mn_status_class(MN_OK) == 0);
+    end_true(strcmp(mn_status_name(MN_OK), "OK") == 0);
+    end_true(strcmp(mn_status_name(MN_IO_ERROR), "IO_ERROR") == 0);
+    end_true(strcmp(mn_status_name(MN_STATUS(MN_CLASS_LOST, 77)), "LOST") == 0);
+    end_true(strcmp(mn_status_name(-1), "UNKNOWN") == 0 &&
+             strcmp(mn_status_name(3), "UNKNOWN") == 0);
+}
+
 /* A runtime of loaders: text works, and nothing can be computed. */
 static void call_without_backends(void) {
     const mn_runtime_params p = {.size = sizeof p, .flags = MN_RUNTIME_NO_BACKENDS};
@@ -384,6 +401,7 @@ int main(void) {
     call_sampling();
     call_sized();
     call_without_backends();
+    call_status();
     unlink(api_output());
     mn_stream_free(last_stream);
     mn_session_free(last_session);

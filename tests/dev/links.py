@@ -15,7 +15,7 @@ import sys
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.chdir(root)
-FOLDERS = ("include", "dtype", "ground", "json", "loaders", "runtime", "plugins", "tools", "tests", "models", "docs", "deploy", "packaging", "python")
+FOLDERS = ("include", "dtype", "ground", "json", "loaders", "runtime", "plugins", "tools", "tests", "models", "docs", "deploy", "packaging", "python", "examples")
 
 
 def tracked():
