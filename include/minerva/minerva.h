@@ -451,6 +451,10 @@ MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *par
  * NULL: m, chat_template: MN_INVALID. */
 MN_API mn_status mn_model_set_template(mn_model *m, const char *chat_template, uint32_t flags,
                                        mn_error *err);
+/* The source of the model's chat template: its own, or the one that replaced it. It lives until the
+ * template is replaced or the model is freed. Empty: the model has none that can be used.
+ * NULL: m: empty. */
+MN_API mn_str mn_model_chat_template(const mn_model *m);
 /* Renders a chat template. vars: a JSON object with "messages", "tools", "add_generation_prompt"
  * and all other variables of the template. source: the template, NUL-terminated; NULL = the model's
  * own (its "tool_use", if it has one and vars has tools). m: may be NULL with a source; if it has a

@@ -120,6 +120,10 @@ mn_status mn_model_set_template(mn_model *m, const char *chat_template, uint32_t
     return st;
 }
 
+mn_str mn_model_chat_template(const mn_model *m) {
+    return m && m->chat ? mn_jinja_source(m->chat) : (mn_str){"", 0};
+}
+
 /* The first n messages; answer: and the header of the next. form: as mn_chat_render_as. */
 static mn_status render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
                         int64_t now, uint32_t *form, mn_text *out, mn_text *marks, mn_error *err) {

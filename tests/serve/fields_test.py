@@ -251,7 +251,27 @@ def test_return_progress(c, at):
     assert not told[0] and told[1], told
 
 
-OWN = {"return_progress": test_return_progress, "logit_bias": test_logit_bias, "stop_token_ids": test_stop_token_ids, "priority": test_priority, "cache_salt": test_cache_salt,
+def test_suffix(c, at):
+    """The tokens of a model that has some: prefix, suffix, middle, in this order; files before them."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = served.model_with_tokens(folder, served.FIM)
+        with served.Server(MINERVA, model=folder) as s:
+            fills = Client(s)
+            ids = lambda text: fills.post("/tokenize", {"prompt": text, "add_special_tokens": False})[1]["tokens"]
+            ask = lambda **more: fills.post(PATHS[at], {**BODY[at], "return_token_ids": True, **more})[1]["choices"][0]
+            bos = fills.post("/tokenize", {"prompt": ""})[1]["tokens"]
+            found = ask(suffix=" a cat.")
+            assert found["prompt_token_ids"] == bos + [first, *ids(BODY[at]["prompt"]), first + 1, *ids(" a cat."), first + 2], found
+            assert (first + 2 in ask(suffix=" <|fim_middle|>")["prompt_token_ids"][:-1]) is False
+            files = ask(suffix=" a cat.", input_extra=[{"filename": "a.txt", "text": "A dog."}])["prompt_token_ids"]
+            assert files[len(bos)] == first + 3 and files.count(first + 4) == 2 and [x for x in ids("A dog.") if x in files], files
+            for wrong in ({"suffix": 3}, {"suffix": "x", "input_extra": [{}]}, {"suffix": "x", "prompt": [1, 2]}, {"input_extra": {}}):
+                assert fills.post(PATHS[at], {**BODY[at], **wrong})[0] == 400, wrong
+    status, answer = c.post(PATHS[at], {**BODY[at], "suffix": "x"})
+    assert status == 400 and answer["error"]["param"] == "suffix", answer
+
+
+OWN = {"return_progress": test_return_progress, "suffix": test_suffix, "input_extra": test_suffix, "logit_bias": test_logit_bias, "stop_token_ids": test_stop_token_ids, "priority": test_priority, "cache_salt": test_cache_salt,
        "skip_special_tokens": test_skip_special_tokens, "parallel_tool_calls": test_parallel_tool_calls, "include_reasoning": test_include_reasoning,
        "model": test_model}
 

@@ -49,21 +49,30 @@ def model_with_calls(folder, marks, special=None, tail=""):
 HARMONY = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>"]
 
 
-def model_with_harmony(folder, tail="<|start|>assistant"):
-    """The demo model in folder, with the tokens of Harmony in place of rare ones; a prompt ends with tail. <|call|> ends an answer. The id of <|end|>."""
+def model_with_tokens(folder, names, tail=""):
+    """The demo model in folder, with special tokens of these names in place of rare ones; a prompt ends with tail. The id of the first one."""
     model_with_calls(folder, "", tail=tail)
     path = os.path.join(folder, "tokenizer.json")
     with open(path) as f:
         tok = json.load(f)
-    model, first = tok["model"], len(tok["model"]["vocab"]) - len(HARMONY)
+    model, first = tok["model"], len(tok["model"]["vocab"]) - len(names)
     gone = {piece for piece, i in model["vocab"].items() if i >= first}
     pair = lambda m: m.split(" ") if isinstance(m, str) else m
     model["merges"] = [m for m in model["merges"] if "".join(pair(m)) not in gone and not gone & set(pair(m))]
-    model["vocab"] = {piece: i for piece, i in model["vocab"].items() if i < first} | {piece: first + i for i, piece in enumerate(HARMONY)}
+    model["vocab"] = {piece: i for piece, i in model["vocab"].items() if i < first} | {piece: first + i for i, piece in enumerate(names)}
     tok["added_tokens"] += [{"id": first + i, "content": piece, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-                            for i, piece in enumerate(HARMONY)]
+                            for i, piece in enumerate(names)]
     with open(path, "w") as f:
         json.dump(tok, f)
+    return first
+
+
+FIM = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"]
+
+
+def model_with_harmony(folder, tail="<|start|>assistant"):
+    """The demo model in folder with the tokens of Harmony; a prompt ends with tail. <|call|> ends an answer. The id of <|end|>."""
+    first = model_with_tokens(folder, HARMONY, tail)
     path = os.path.join(folder, "generation_config.json")
     with open(path) as f:
         config = json.load(f)

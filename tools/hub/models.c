@@ -3,6 +3,7 @@
  * Whether a model runs is found by opening it and asking the devices, as for a session; each is
  * closed before the next. A model that cannot be opened is listed with the reason. */
 #include "hub.h"
+#include "model_facts.h"
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,32 +17,6 @@ typedef struct {
     int64_t n_ctx;
     int runs, has_template;
 } facts;
-
-/* The type that most bytes of the tensors have. */
-static void put_type(const mn_model *m, char dst[32]) {
-    struct {
-        const char *dtype;
-        uint64_t bytes;
-    } types[64];
-    size_t n = 0;
-    size_t best = 0;
-    mn_tensor_item t;
-    for (uint32_t i = 0; mn_model_tensor(m, i, &t) == MN_OK; i++) {
-        size_t k = 0;
-        while (k < n && strcmp(types[k].dtype, t.dtype) != 0)
-            k++;
-        if (k == MN_COUNT(types))
-            continue;
-        if (k == n) {
-            types[n].dtype = t.dtype;
-            types[n++].bytes = 0;
-        }
-        types[k].bytes += t.bytes;
-        if (types[k].bytes > types[best].bytes)
-            best = k;
-    }
-    snprintf(dst, 32, "%s", n ? types[best].dtype : "");
-}
 
 /* Where it would run, or why not. */
 static void put_device(app *a, mn_model *m, facts *out) {
@@ -79,7 +54,7 @@ static facts facts_of(app *a, const char *path) {
     f.n_params = info.n_params;
     f.n_ctx = info.n_ctx_train;
     f.has_template = info.has_chat_template;
-    put_type(m, f.type);
+    model_main_type(m, f.type);
     put_device(a, m, &f);
     mn_model_free(m);
     return f;

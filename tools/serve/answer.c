@@ -123,12 +123,23 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
     return 1;
 }
 
+/* The answer to a request without a prompt. */
+static void send_empty(answer *a) {
+    mn_text out = {0};
+    a->form->dialect->empty(a, &out);
+    serve_json(a->s, a->http, &out);
+}
+
 /* Starts the first choice of each prompt; the others follow when its prompt is computed, whose
  * pages they share then. */
 static void start(reading *x) {
     answer *a = (answer *)(void *)x;
     if (a->failed || !serve_admit(a->s, a->http, a->n))
         return;
+    if (!a->n) {
+        send_empty(a);
+        return;
+    }
     for (uint32_t i = 0; i < a->n; i += (uint32_t)a->ask.n)
         a->http->n_prompt += a->g[i].n_prompt;
     for (uint32_t i = 0; i < a->n && !a->failed; i += (uint32_t)a->ask.n)
@@ -268,11 +279,16 @@ static void put_prompt_ids(const answer *a, const generation *g, mn_text *b) {
 
 /* The pieces of a dialect's stream that g has. ends: and the stream's end. */
 static void answer_put_pieces(answer *a, generation *g, int ends) {
+    const dialect *d = a->form->dialect;
     mn_text b = {.failed = has_gap(g)};
-    mn_text_add(&b, &g->content);
-    mn_text_clear(&g->content);
+    if (d->pieces) {
+        d->pieces(a, g, &b);
+    } else {
+        mn_text_add(&b, &g->content);
+        mn_text_clear(&g->content);
+    }
     if (ends)
-        a->form->dialect->end(a, g, &b);
+        d->end(a, g, &b);
     if (b.len || b.failed)
         answer_put(a, &b);
     mn_text_free(&b);

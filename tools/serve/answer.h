@@ -76,6 +76,8 @@ void answer_defaults(answer *a);
 int chat_read(answer *a, json_error *e);
 /* One entry of the list of logprobs. */
 void chat_logprob(answer *a, generation *g, const wire_event *e);
+/* Likewise of text completions. limit: tokens without max_tokens; 0: as many as fit. */
+int completion_read(answer *a, uint32_t limit, json_error *e);
 /* The id of a call: 9 letters and digits, which suit all templates. */
 void chat_put_call_id(mn_text *out);
 

@@ -2,7 +2,8 @@
  * older of OpenAI's interfaces: 16 tokens unless the request says more, echo, logprobs as parallel
  * arrays. */
 #include "serve/answer.h"
-#include <math.h>
+#include "serve/infill.h"
+#include "serve/prompt_forms.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,98 +11,86 @@ enum { DEFAULT_TOKENS = 16, MAX_PROMPTS = 2048 };
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* The ids of a list of numbers. NULL: the error is set. */
-static int32_t *ids_of(const served *m, const cJSON *list, uint32_t *n, json_error *e) {
-    const double n_vocab = (double)m->a.info.n_vocab;
+enum { MAX_FILES = 1024 };
+
+/* "input_extra": further files before the prompt, with their names. 0: the error is set. */
+static int read_files(const cJSON *list, infill_file *files, uint32_t *n, json_error *e) {
+    static const char name[] = "input_extra";
     const cJSON *item = NULL;
-    int32_t *ids = malloc(((size_t)cJSON_GetArraySize(list) + 1) * sizeof *ids);
-    *n = 0;
-    if (!ids) {
-        json_no_memory(e);
-        return NULL;
-    }
+    if (list && !cJSON_IsArray(list))
+        return json_fail(e, name, "%s: expected a list of objects with a text and a filename",
+                         name);
     cJSON_ArrayForEach(item, list) {
-        const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (!(x >= 0 && x < n_vocab) || x != floor(x)) {
-            char found[80];
-            json_fail(e, "prompt", "prompt: found %s, expected token ids below %.0f",
-                      json_found(item, found, sizeof found), n_vocab);
-            free(ids);
-            return NULL;
-        }
-        ids[(*n)++] = (int32_t)x;
+        const char *text = cJSON_GetStringValue(json_field(item, "text"));
+        const cJSON *file = json_field(item, "filename");
+        if (!text || (file && !cJSON_IsString(file)))
+            return json_fail(e, name, "%s[%u]: expected a text and a filename", name, *n);
+        if (*n == MAX_FILES)
+            return json_fail(e, name, "%s: found more than %d files", name, MAX_FILES);
+        files[(*n)++] = (infill_file){file ? file->valuestring : "tmp", text};
     }
-    return ids;
+    return 1;
 }
 
-/* The text of a prompt, for echo; NULL: out of memory. */
-static char *completion_text_of_ids(const served *m, const int32_t *ids, uint32_t n) {
-    mn_stream *stream = NULL;
-    const mn_stream_event *events = NULL;
-    uint32_t n_events = 0;
-    mn_text text = {0};
-    if (mn_stream_create(m->a.model, MN_STREAM_PLAIN, &stream, NULL))
-        return NULL;
-    for (uint32_t i = 0; i <= n; i++) {
-        const mn_status st = i < n ? mn_stream_push(stream, ids[i], &events, &n_events, NULL)
-                                   : mn_stream_finish(stream, &events, &n_events, NULL);
-        for (uint32_t k = 0; !st && k < n_events; k++)
-            mn_text_put(&text, events[k].text.ptr, events[k].text.len);
-        text.failed |= st != MN_OK;
-    }
-    mn_stream_free(stream);
-    return mn_text_take(&text);
-}
-
-/* Prompt i: text or a list of ids. 0: the error is set. */
-static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e) {
-    const served *m = a->m;
-    mn_error err = MN_ERROR;
-    int32_t *ids = NULL;
-    uint32_t n = 0;
-    int ok = 1;
-    if (cJSON_IsString(prompt)) {
-        const mn_str text = {prompt->valuestring, strlen(prompt->valuestring)};
-        const uint32_t flags =
-            MN_TEXT_PARSE_SPECIAL | (a->ask.add_special ? MN_TEXT_ADD_SPECIAL : 0);
-        if (!serve_may_fit(m, text.len, "prompt", e))
-            return 0;
-        const mn_status st = mn_model_tokenize(m->a.model, text, flags, &ids, &n, &err);
-        ok = !st || serve_library_error(&err, st, "prompt", e);
-    } else {
-        int32_t *given = ids_of(m, prompt, &n, e);
-        ok = given != NULL;
-        ids = given;
-    }
-    if (ok && !n)
-        ok = json_fail(e, "prompt", "prompt: found no token, expected at least one");
-    const uint32_t flags =
-        MN_STREAM_CONTINUE | MN_STREAM_PLAIN | (a->ask.skip_special ? 0 : MN_STREAM_SPECIAL);
-    ok = ok && answer_prompt(a, i, ids, n, flags, DEFAULT_TOKENS, "prompt", e);
-    if (ok && a->echo) {
-        a->echo[i] = cJSON_IsString(prompt) ? strdup(prompt->valuestring)
-                                            : completion_text_of_ids(m, ids, n);
-        ok = a->echo[i] || json_no_memory(e);
-    }
-    if (cJSON_IsString(prompt))
-        mn_ids_free(ids);
-    else
-        free(ids);
+/* The ids of a text between the prompt and "suffix". 0: the error is set. */
+static int infill_ids(const answer *a, const cJSON *prompt, int32_t **ids, uint32_t *n,
+                      json_error *e) {
+    const cJSON *list = json_field(a->body, "input_extra");
+    const size_t most = (size_t)cJSON_GetArraySize(list) + 1;
+    infill_parts parts = {.suffix = "", .add_special = a->ask.add_special};
+    if (!cJSON_IsString(prompt))
+        return json_fail(e, "prompt", "prompt: expected a string beside suffix");
+    infill_file *files = calloc(most < MAX_FILES ? most : MAX_FILES, sizeof *files);
+    parts.prefix = prompt->valuestring;
+    parts.files = files;
+    int ok = files || json_no_memory(e);
+    ok = ok && json_read_string(a->body, "suffix", &parts.suffix, e) &&
+         read_files(list, files, &parts.n_files, e) &&
+         serve_may_fit(a->m, strlen(parts.prefix) + strlen(parts.suffix), "prompt", e) &&
+         infill_prompt(a->m->a.model, &parts, ids, n, e);
+    free(files);
     return ok;
 }
 
-/* A prompt is a text, a list of ids, or a list of either. */
-static int add_prompts(answer *a, json_error *e) {
+/* 1 if the prompt goes on behind the answer. */
+static int has_suffix(const cJSON *body) {
+    const cJSON *suffix = json_field(body, "suffix");
+    return json_field(body, "input_extra") ||
+           (suffix && !(cJSON_IsString(suffix) && !*suffix->valuestring));
+}
+
+/* Prompt i. 0: the error is set. */
+static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, uint32_t limit, json_error *e) {
+    const uint32_t text_flags =
+        MN_TEXT_PARSE_SPECIAL | (a->ask.add_special ? MN_TEXT_ADD_SPECIAL : 0);
+    const uint32_t flags =
+        MN_STREAM_CONTINUE | MN_STREAM_PLAIN | (a->ask.skip_special ? 0 : MN_STREAM_SPECIAL);
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    int ok = has_suffix(a->body) ? infill_ids(a, prompt, &ids, &n, e)
+                                 : prompt_ids(a->m, prompt, "prompt", text_flags, &ids, &n, e);
+    if (ok && !n)
+        ok = json_fail(e, "prompt", "prompt: found no token, expected at least one");
+    ok = ok && answer_prompt(a, i, ids, n, flags, limit, "prompt", e);
+    if (ok && a->echo) {
+        a->echo[i] = prompt_text(a->m, prompt, ids, n);
+        ok = a->echo[i] || json_no_memory(e);
+    }
+    free(ids);
+    return ok;
+}
+
+/* One prompt, or a list of them (prompt_forms.h). */
+static int add_prompts(answer *a, uint32_t limit, json_error *e) {
     const cJSON *prompt = json_field(a->body, "prompt");
     const cJSON *item = prompt;
     uint32_t n = 1;
-    const int is_list = cJSON_IsArray(prompt);
-    const int is_ids = is_list && cJSON_IsNumber(prompt->child);
-    if (!cJSON_IsString(prompt) && !(is_list && prompt->child))
+    const int has_prompt = cJSON_IsString(prompt) || (prompt && prompt->child);
+    if (!has_prompt)
         return json_fail(e, "prompt",
                          "prompt: expected a string, a list of strings, a list of "
                          "token ids or a list of such lists");
-    if (is_list && !is_ids) {
+    if (prompt_is_list(prompt)) {
         n = (uint32_t)cJSON_GetArraySize(prompt);
         item = prompt->child;
     }
@@ -115,9 +104,7 @@ static int add_prompts(answer *a, json_error *e) {
     if (a->ask.echo && !a->echo)
         return json_no_memory(e);
     for (uint32_t i = 0; i < n; i++) {
-        if (!cJSON_IsString(item) && !cJSON_IsArray(item))
-            return json_fail(e, "prompt", "prompt: found a list of different things");
-        if (!add_prompt(a, i, item, e))
+        if (!add_prompt(a, i, item, limit, e))
             return 0;
         item = item->next;
     }
@@ -245,12 +232,15 @@ static int check_others(const answer *a, json_error *e) {
     return 1;
 }
 
-/* Reads the request and makes its prompts. 0: the error is set. */
-static int prepare(answer *a, json_error *e) {
+int completion_read(answer *a, uint32_t limit, json_error *e) {
     if (!ask_read(a->body, 0, a->m->a.info.n_vocab, &a->ask, e) || !check_others(a, e))
         return 0;
     answer_defaults(a);
-    return add_prompts(a, e);
+    return add_prompts(a, limit, e);
+}
+
+static int prepare(answer *a, json_error *e) {
+    return completion_read(a, DEFAULT_TOKENS, e);
 }
 
 static const answer_form completion_form = {

@@ -3,13 +3,16 @@
 #include "serve/dialect.h"
 #include <string.h>
 
-static const dialect *const dialects[] = {&dialect_messages, &dialect_responses};
+static const dialect *const dialects[] = {&dialect_messages, &dialect_responses, &dialect_ollama};
 
 /* ---- paths and errors ------------------------------------------------------------------------ */
 
 const dialect *dialect_of(const char *path) {
     for (size_t i = 0; i < MN_COUNT(dialects); i++) {
         const size_t n = strlen(dialects[i]->path);
+        const char *but_for = dialects[i]->but_for;
+        if (but_for && !strncmp(path, but_for, strlen(but_for)))
+            continue;
         if (!strncmp(path, dialects[i]->path, n) && (!path[n] || path[n] == '/'))
             return dialects[i];
     }

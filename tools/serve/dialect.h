@@ -5,6 +5,7 @@
  *   dialect_build.c      what requests are built of
  *   dialect_messages.c, dialect_messages_request.c   Anthropic Messages
  *   dialect_responses.h   OpenAI Responses
+ *   dialect_ollama.c, dialect_ollama_request.c       Ollama
  *
  * A dialect has one choice per request. While the answer runs, the pieces of a stream are gathered
  * in g->content as they go to the client, with everything that is around them; whole answers use
@@ -15,6 +16,7 @@
 
 typedef struct dialect {
     const char *path;      /* of its endpoints, or what they begin with before a '/' */
+    const char *but_for;   /* paths that begin with it are none of its; NULL: there are none */
     const char *id_header; /* answers have the request's id in it, too; NULL: none */
     const char *stream_type;
     const char *ping; /* sent in an idle stream; NULL: nothing is */
@@ -29,9 +31,13 @@ typedef struct dialect {
     void (*refused)(const served *m, json_error *e);
 
     /* ---- in the loop; all append to out ---- */
-    void (*begin)(answer *a, mn_text *out);                /* what a stream begins with */
+    void (*begin)(answer *a, mn_text *out); /* what a stream begins with */
+    /* What g has since the last piece of a stream, which is cleared; NULL: g->content. */
+    void (*pieces)(answer *a, generation *g, mn_text *out);
     void (*end)(answer *a, generation *g, mn_text *out);   /* what it ends with */
     void (*whole)(answer *a, generation *g, mn_text *out); /* a whole answer */
+    /* The answer to a request that needs no generation; NULL: there is none such. */
+    void (*empty)(answer *a, mn_text *out);
     /* The body of an error of a status. */
     void (*error)(const http_request *r, const json_error *e, mn_text *out);
     /* The same error in a stream that has begun; the stream ends with it. */
@@ -61,4 +67,5 @@ int dialect_copy(cJSON *object, const char *name, const cJSON *v); /* v NULL: no
 /* ---- the dialects ---------------------------------------------------------------------------- */
 extern const dialect dialect_messages;
 extern const dialect dialect_responses;
+extern const dialect dialect_ollama;
 #endif

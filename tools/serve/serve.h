@@ -99,6 +99,12 @@ void route_responses(serve *s, http_request *r);
 void route_input_tokens(serve *s, http_request *r);
 void route_response(serve *s, http_request *r);        /* GET /v1/responses/ID */
 void route_response_delete(serve *s, http_request *r); /* DELETE likewise */
+void route_ollama_chat(serve *s, http_request *r);
+void route_ollama_generate(serve *s, http_request *r);
+void route_ollama_tags(serve *s, http_request *r);
+void route_ollama_show(serve *s, http_request *r);
+void route_ollama_ps(serve *s, http_request *r);
+void route_ollama_version(serve *s, http_request *r);
 void route_embeddings(serve *s, http_request *r);
 void route_tokenize(serve *s, http_request *r);
 void route_detokenize(serve *s, http_request *r);

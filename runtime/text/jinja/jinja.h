@@ -23,7 +23,8 @@ typedef struct mn_jinja mn_jinja; /* a parsed template; immutable: any thread */
 
 /* source: UTF-8, copied. Errors (MN_BAD_INPUT) name the line. *out is untouched on error. */
 mn_status mn_jinja_parse(mn_str source, mn_jinja **out, mn_error *err);
-void mn_jinja_free(mn_jinja *tmpl); /* NULL is fine */
+void mn_jinja_free(mn_jinja *tmpl);           /* NULL is fine */
+mn_str mn_jinja_source(const mn_jinja *tmpl); /* as it was parsed; lives as long as tmpl */
 
 /* vars: the text of a JSON object, the template's variables. Strings under the top-level names in
  * trusted (NULL-terminated; may be NULL) are template text, all others are user data. now: Unix

@@ -8,6 +8,8 @@
 struct mn_jinja {
     mn_arena arena;
     mn_jnode *body;
+    char *source;
+    size_t n_source;
 };
 
 /* What parsing allocates is the template's arena. */
@@ -22,14 +24,25 @@ mn_status mn_jinja_parse(mn_str source, mn_jinja **out, mn_error *err) {
         return c.status;
     }
     t->arena = c.arena;
+    t->source = mn_strndup(source.ptr, source.len);
+    t->n_source = source.len;
+    if (!t->source) {
+        mn_jinja_free(t);
+        return mn_fail_memory(err, source.len);
+    }
     *out = t;
     return MN_OK;
+}
+
+mn_str mn_jinja_source(const mn_jinja *t) {
+    return (mn_str){t->source, t->n_source};
 }
 
 void mn_jinja_free(mn_jinja *t) {
     if (!t)
         return;
     mn_arena_free(&t->arena);
+    mn_free(t->source);
     mn_free(t);
 }
 
