@@ -408,7 +408,7 @@ def errors():
         cut = c.post(plain, {"prompt": "Once", "max_tokens": 5000, "ignore_eos": True})[2]  # to what the context has room for
         assert cut["choices"][0]["finish_reason"] == "length" and cut["usage"]["total_tokens"] == 1024, cut
         refused(c.post(plain, {"prompt": []}), 400, "prompt")
-        refused(c.post(plain, {"prompt": [1, "a"]}), 400, "prompt")
+        refused(c.post(plain, {"prompt": [1, True]}), 400, "prompt")
         refused(c.post(plain, {"prompt": "a", "suffix": "b"}), 400, "suffix")
         refused(c.post("/tokenize", {}), 400, "prompt")
         refused(c.post("/tokenize", {"prompt": "a" * 1100000}), 400, "prompt", "1100000")
