@@ -7,6 +7,7 @@
  *                                     "down 1", "up" (the first number: the id of a generation)
  *   === wire                          bytes of an engine, as they come from its socket
  *   === gone 0                        the client of that request has left
+ * Built with FUZZ_PATHS it passes on requests of these paths alone: of one dialect.
  * HTTP is stood in for by functions of this file that check the answers: one per request, JSON
  * objects or events that are such, nothing behind the end. Afterwards nothing is left. */
 #include "opened/opened.h"
@@ -27,6 +28,7 @@ typedef struct {
     char *body;
     unsigned status;
     bool streams, ended, dropped, gone;
+    bool has_lines; /* the stream is one of JSON lines */
     mn_text out;
 } asked;
 
@@ -109,15 +111,21 @@ static asked *of(const http_request *r) {
     return (asked *)(uintptr_t)r;
 }
 
-static void check_json(mn_str text) {
+/* Lists are answers of llama-server alone. */
+static bool may_be_list(const char *path) {
+    return !strncmp(path, "/completion", 11) || !strncmp(path, "/embedding", 10) ||
+           !strcmp(path, "/infill") || !strcmp(path, "/slots");
+}
+
+static void check_json(const asked *x, mn_str text) {
     cJSON *json = cJSON_ParseWithLength(text.ptr, text.len);
-    FUZZ_CHECK(cJSON_IsObject(json));
+    FUZZ_CHECK(cJSON_IsObject(json) || (cJSON_IsArray(json) && may_be_list(x->http.path)));
     FUZZ_CHECK(mn_utf8_check(text.ptr, text.len) == text.len);
     cJSON_Delete(json);
 }
 
 static void set_status(asked *x, unsigned status) {
-    static const unsigned known[] = {200, 400, 404, 405, 429, 503};
+    static const unsigned known[] = {200, 400, 403, 404, 405, 429, 503};
     bool expected = status == 500 && broken_engine;
     for (size_t i = 0; i < MN_COUNT(known); i++)
         expected |= status == known[i];
@@ -132,7 +140,7 @@ void http_answer(http_request *r, unsigned status, const char *type, mn_text *bo
     if (!x->status) {
         set_status(x, status);
         if (type && !strcmp(type, "application/json"))
-            check_json((mn_str){body->ptr, body->len});
+            check_json(x, (mn_str){body->ptr, body->len});
         if (status == 200)
             fuzz_accepted = true;
         x->ended = true;
@@ -147,7 +155,8 @@ void http_header(http_request *r, const char *name, const char *value) {
 
 void http_begin(http_request *r, const char *type) {
     asked *x = of(r);
-    FUZZ_CHECK(!strcmp(type, "text/event-stream"));
+    x->has_lines = !strcmp(type, "application/x-ndjson");
+    FUZZ_CHECK(x->has_lines || !strcmp(type, "text/event-stream"));
     set_status(x, 200);
     x->streams = true;
     fuzz_accepted = true;
@@ -196,26 +205,46 @@ static bool is_last(const char *event) {
     return found;
 }
 
+/* Every line is an object, and the last one of a stream that has ended is said to be. */
+static void check_lines(const asked *x) {
+    const char *at = x->out.ptr ? x->out.ptr : "";
+    bool last = false;
+    while (*at) {
+        const char *stop = strchr(at, '\n');
+        FUZZ_CHECK(stop && !last);
+        if (!stop)
+            return;
+        const mn_str line = {at, (uint64_t)(stop - at)};
+        cJSON *json = cJSON_ParseWithLength(line.ptr, line.len);
+        last = cJSON_IsTrue(json_field(json, "done")) || json_field(json, "error");
+        cJSON_Delete(json);
+        check_json(x, line);
+        at = stop + 1;
+    }
+    FUZZ_CHECK(!x->streams || !x->ended || last || x->dropped);
+}
+
 /* Every event is "data: OBJECT", with a line of its name before it in dialects, and the last one of
  * a stream that has ended "data: [DONE]", or is named so. */
 static void check_events(const asked *x) {
     static const char done[] = "data: [DONE]";
     const char *at = x->out.ptr ? x->out.ptr : "";
     bool last = false;
+    const bool is_llama = may_be_list(x->http.path); /* each prompt has an end */
     while (*at) {
         const char *stop = strstr(at, "\n\n");
-        FUZZ_CHECK(stop && !last);
+        FUZZ_CHECK(stop && (!last || is_llama));
         if (!stop)
             return;
         const size_t n = (size_t)(stop - at);
         const bool is_done = n == sizeof done - 1 && !memcmp(at, done, n);
         const bool is_named = !strncmp(at, "event: ", 7);
         const char *data = is_named ? strstr(at, "\ndata: ") : at;
-        last = is_done || is_last(at);
+        last = is_done || is_last(at) || is_llama;
         FUZZ_CHECK(n > 6 && data && data < stop);
         data += is_named;
         if (!is_done && *at != ':')
-            check_json((mn_str){data + 6, (size_t)(stop - data) - 6});
+            check_json(x, (mn_str){data + 6, (size_t)(stop - data) - 6});
         at = stop + 2;
     }
     FUZZ_CHECK(!x->streams || !x->ended || last || x->dropped);
@@ -278,12 +307,29 @@ static void begin(void) {
     model.sample.size = sizeof model.sample;
 }
 
+#ifndef FUZZ_PATHS
+#define FUZZ_PATHS ""
+#endif
+/* 1 if the path begins with one of FUZZ_PATHS, with blanks between; "": every path does. */
+static bool is_fuzzed(const char *path, size_t n) {
+    const char *at = FUZZ_PATHS;
+    if (!*at)
+        return true;
+    while (*at) {
+        const size_t len = strcspn(at, " ");
+        if (n >= len && !memcmp(path, at, len))
+            return true;
+        at += len + strspn(at + len, " ");
+    }
+    return false;
+}
+
 static void ask_for(const mn_file *part) {
     asked *x = &requests[n_requests];
     const char *name = part->name.ptr;
     const size_t n = (size_t)part->name.len;
     const char *blank = memchr(name, ' ', n);
-    if (!blank || memchr(name, 0, n))
+    if (!blank || memchr(name, 0, n) || !is_fuzzed(blank + 1, n - (size_t)(blank + 1 - name)))
         return;
     n_requests++;
     x->words = mn_strndup(name, n);
@@ -452,7 +498,10 @@ static void end(void) {
     for (uint32_t i = 0; i < n_requests; i++) {
         asked *x = &requests[i];
         leave(x);
-        check_events(x);
+        if (x->has_lines)
+            check_lines(x);
+        else
+            check_events(x);
         mn_text_free(&x->out);
         mn_free(x->words);
         mn_free(x->body);

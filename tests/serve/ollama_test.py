@@ -154,6 +154,27 @@ def lists(c):
     assert version >= (0, 6, 4), version
 
 
+def embeds(minerva):
+    with served.Server(minerva, "--embeddings") as s:
+        c = Client(s)
+        texts = ["an owl", "a tin cup"]
+        want = [x["embedding"] for x in c.one("/v1/embeddings", {"input": texts})["data"]]
+        near = lambda a, b: len(a) == len(b) and all(abs(x - y) < 5e-2 for x, y in zip(a, b))
+        found = c.one("/api/embed", {"model": "storyteller:latest", "input": texts})
+        assert all(map(near, found["embeddings"], want)) and found["model"] == "storyteller:latest" and found["prompt_eval_count"] > 2 and found["total_duration"] > 0, found
+        assert near(c.one("/api/embeddings", {"model": "storyteller", "prompt": texts[0]})["embedding"], want[0])
+        assert len(c.one("/api/embed", {"model": "storyteller", "input": texts[0], "dimensions": 8})["embeddings"][0]) == 8
+        llama = c.one("/embedding", {"content": texts})
+        assert [x["index"] for x in llama] == [0, 1] and all(near(x["embedding"][0], y) for x, y in zip(llama, want)), llama
+        long = "frog " * 5000
+        cut = c.one("/api/embed", {"model": "storyteller", "input": long})
+        assert cut["prompt_eval_count"] == 1024, cut["prompt_eval_count"]
+        c.refused("/api/embed", {"model": "storyteller", "input": long, "truncate": False}, 400, "1024")
+        c.refused("/api/embed", {"model": "storyteller", "input": 3}, 400, "input")
+        c.refused("/api/embeddings", {"model": "storyteller"}, 400, "prompt")
+        assert "embedding" in c.one("/api/show", {"model": "storyteller"})["capabilities"]
+
+
 def calls(minerva):
     with tempfile.TemporaryDirectory() as folder, served.Server(minerva, model=served.model_with_calls(folder, "<tool_call></tool_call><think></think>"), env={}) as s:
         c = Client(s)
@@ -172,6 +193,7 @@ def main(minerva):
         for run in (chats, generates, options, lists):
             run(c)
         errors(c, 1024)
+    embeds(minerva)
     calls(minerva)
 
 

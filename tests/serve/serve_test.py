@@ -354,8 +354,8 @@ def errors():
         c = Client(s)
         chat, plain = "/v1/chat/completions", "/v1/completions"
         refused(c.ask("GET", "/nothing"), 404, word="/nothing")
-        for path, meant in (("/chat/completions", chat), (chat + "/", chat), ("/v1" + chat, chat), ("/api/v1/chat/completions//", chat),
-                            ("/v1/models/", "/v1/models"), ("/models/", "/models"), ("/v1/metrics", "/metrics"), ("/completions", plain)):
+        for path, meant in ((chat + "/", chat), ("/v1" + chat, chat), ("/api/v1/chat/completions//", chat),
+                            ("/v1/models/", "/v1/models"), ("/models/", "/models"), ("/v1/metrics", "/metrics"), ("/chat/completions/", "/chat/completions")):
             refused(c.ask("GET", path), 404, word=path + ": this server has no such path, expected " + meant)
         refused(c.post(chat, {**STORY, "mirostat": 1}), 400, "mirostat", "mirostat: found 1, expected 0")
         assert not c.post(chat, {**STORY, "mirostat": 1})[2]["error"]["message"].startswith("mn_")

@@ -3,19 +3,27 @@
 #include "serve/dialect.h"
 #include <string.h>
 
-static const dialect *const dialects[] = {&dialect_messages, &dialect_responses, &dialect_ollama};
+static const dialect *const dialects[] = {&dialect_messages, &dialect_responses, &dialect_ollama,
+                                          &dialect_llama};
 
 /* ---- paths and errors ------------------------------------------------------------------------ */
 
-const dialect *dialect_of(const char *path) {
-    for (size_t i = 0; i < MN_COUNT(dialects); i++) {
-        const size_t n = strlen(dialects[i]->path);
-        const char *but_for = dialects[i]->but_for;
-        if (but_for && !strncmp(path, but_for, strlen(but_for)))
-            continue;
-        if (!strncmp(path, dialects[i]->path, n) && (!path[n] || path[n] == '/'))
-            return dialects[i];
+/* 1 if the path is one of d's. */
+static int dialect_has(const dialect *d, const char *path) {
+    if (d->but_for && !strncmp(path, d->but_for, strlen(d->but_for)))
+        return 0;
+    for (size_t i = 0; d->paths[i]; i++) {
+        const size_t n = strlen(d->paths[i]);
+        if (!strncmp(path, d->paths[i], n) && (!path[n] || path[n] == '/'))
+            return 1;
     }
+    return 0;
+}
+
+const dialect *dialect_of(const char *path) {
+    for (size_t i = 0; i < MN_COUNT(dialects); i++)
+        if (dialect_has(dialects[i], path))
+            return dialects[i];
     return NULL;
 }
 

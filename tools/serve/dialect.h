@@ -5,7 +5,8 @@
  *   dialect_build.c      what requests are built of
  *   dialect_messages.c, dialect_messages_request.c   Anthropic Messages
  *   dialect_responses.h   OpenAI Responses
- *   dialect_ollama.c, dialect_ollama_request.c       Ollama
+ *   dialect_ollama.h     Ollama
+ *   dialect_llama.h      llama-server's own paths
  *
  * A dialect has one choice per request. While the answer runs, the pieces of a stream are gathered
  * in g->content as they go to the client, with everything that is around them; whole answers use
@@ -15,7 +16,7 @@
 #include "serve/answer.h"
 
 typedef struct dialect {
-    const char *path;      /* of its endpoints, or what they begin with before a '/' */
+    const char *paths[9];  /* of its endpoints, or what they begin with before a '/'; then NULL */
     const char *but_for;   /* paths that begin with it are none of its; NULL: there are none */
     const char *id_header; /* answers have the request's id in it, too; NULL: none */
     const char *stream_type;
@@ -68,4 +69,5 @@ int dialect_copy(cJSON *object, const char *name, const cJSON *v); /* v NULL: no
 extern const dialect dialect_messages;
 extern const dialect dialect_responses;
 extern const dialect dialect_ollama;
+extern const dialect dialect_llama;
 #endif

@@ -244,7 +244,7 @@ static void messages_whole(answer *a, generation *g, mn_text *out) {
 }
 
 const dialect dialect_messages = {
-    .path = "/v1/messages",
+    .paths = {"/v1/messages"},
     .id_header = "request-id",
     .stream_type = "text/event-stream",
     .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",

@@ -236,7 +236,7 @@ static int ollama_generate_read(answer *a, json_error *e) {
 }
 
 const dialect dialect_ollama = {
-    .path = "/api",
+    .paths = {"/api"},
     .but_for = "/api/v1/", /* OpenAI's, behind a proxy */
     .stream_type = "application/x-ndjson",
     .request = ollama_chat_request,
@@ -252,7 +252,7 @@ const dialect dialect_ollama = {
 
 /* The same with "response" instead of "message". */
 static const dialect dialect_ollama_generate = {
-    .path = "/api/generate",
+    .paths = {"/api/generate"},
     .stream_type = "application/x-ndjson",
     .begin = ollama_begin,
     .pieces = ollama_pieces,

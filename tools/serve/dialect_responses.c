@@ -342,7 +342,7 @@ const answer_form responses_form = {
 };
 
 const dialect dialect_responses = {
-    .path = "/v1/responses",
+    .paths = {"/v1/responses"},
     .stream_type = "text/event-stream",
     .ping = ": keep-alive\n\n",
     .request = responses_request,

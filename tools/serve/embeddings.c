@@ -4,8 +4,8 @@
  * A request has one message for all its texts. It waits in a list, with its ids, so that it can be
  * sent again when its engine dies. */
 #include "serve/embeddings.h"
+#include "serve/prompt_forms.h"
 #include "serve/reading.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,9 @@ typedef struct embedding {
     struct embedding *next;
     http_request *http;
     uint64_t id;
-    engine_link *link; /* NULL: none was ready */
-    int base64, answered;
+    engine_link *link;      /* NULL: none was ready */
+    const embed_form *form; /* NULL: OpenAI's */
+    int base64, cuts, answered;
     unsigned n_crashes; /* of engines, while it ran */
     uint32_t n_texts, n_ids, cap;
     uint32_t *lengths;
@@ -116,67 +117,55 @@ static int embeddings_reserve(embedding *m, uint32_t n) {
     return 1;
 }
 
-/* Appends the ids of a text, *n of them. 0: the error is set. */
-static int add_text_ids(embedding *m, const char *text, uint32_t *n, json_error *e) {
-    mn_error err = MN_ERROR;
-    int32_t *ids = NULL;
-    const mn_str str = {text, strlen(text)};
-    if (!serve_may_fit(m->in.m, str.len, "input", e))
-        return 0;
-    const mn_status st =
-        mn_model_tokenize(m->in.m->a.model, str, MN_TEXT_ADD_SPECIAL, &ids, n, &err);
-    if (st)
-        return serve_library_error(&err, st, "input", e);
-    const int ok = embeddings_reserve(m, *n);
-    if (ok)
-        memcpy(m->ids + m->n_ids, ids, *n * sizeof *ids);
-    mn_ids_free(ids);
-    return ok || json_no_memory(e);
+/* A text that is cut has no more bytes than the context may hold; whole characters. */
+static void cut_text(const embedding *m, const cJSON *item) {
+    const size_t most = (size_t)m->in.m->n_ctx * m->in.m->longest_token;
+    char *text = cJSON_GetStringValue(item);
+    if (!m->cuts || !text || strlen(text) <= most)
+        return;
+    size_t n = most;
+    while (n && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n--;
+    text[n] = 0;
 }
 
-/* The same for a list of ids. */
-static int add_given_ids(embedding *m, const cJSON *list, uint32_t *n, json_error *e) {
-    const double n_vocab = (double)m->in.m->a.info.n_vocab;
-    const cJSON *item = NULL;
-    *n = 0;
-    cJSON_ArrayForEach(item, list) {
-        const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (!(x >= 0 && x < n_vocab) || x != floor(x))
-            return json_fail(e, "input", "input: expected token ids below %.0f", n_vocab);
-        if (!embeddings_reserve(m, *n + 1))
-            return json_no_memory(e);
-        m->ids[m->n_ids + *n] = (int32_t)x;
-        ++*n;
-    }
-    return 1;
+/* Of n ids, those that fit; the last one of an encoder stays the last. */
+static uint32_t cut_ids(const embedding *m, int32_t *ids, uint32_t n) {
+    const uint32_t n_ctx = m->in.m->n_ctx;
+    if (!m->cuts || n <= n_ctx || !n_ctx)
+        return n;
+    if (m->in.m->a.info.is_encoder)
+        ids[n_ctx - 1] = ids[n - 1];
+    return n_ctx;
 }
 
-/* One text: a string or a list of ids. 0: the error is set. */
+/* One text, in any form of prompt_forms.h. 0: the error is set. */
 static int add_input(embedding *m, const cJSON *item, json_error *e) {
+    int32_t *ids = NULL;
     uint32_t n = 0;
-    if (cJSON_IsString(item)) {
-        if (!add_text_ids(m, item->valuestring, &n, e))
-            return 0;
-    } else if (cJSON_IsArray(item)) {
-        if (!add_given_ids(m, item, &n, e))
-            return 0;
-    } else {
-        return json_fail(e, "input", "input: expected strings or lists of token ids");
+    cut_text(m, item);
+    if (!prompt_ids(m->in.m, item, "input", MN_TEXT_ADD_SPECIAL, &ids, &n, e))
+        return 0;
+    n = cut_ids(m, ids, n);
+    int ok = n > 0 || json_fail(e, "input", "input: text %u is empty", m->n_texts);
+    if (ok && n > m->in.m->n_ctx)
+        ok = serve_too_long(m->in.m, n, "input", e);
+    if (ok && !embeddings_reserve(m, n))
+        ok = json_no_memory(e);
+    if (ok) {
+        memcpy(m->ids + m->n_ids, ids, n * sizeof *ids);
+        m->lengths[m->n_texts++] = n;
+        m->n_ids += n;
     }
-    if (!n)
-        return json_fail(e, "input", "input: text %u is empty", m->n_texts);
-    if (n > m->in.m->n_ctx)
-        return serve_too_long(m->in.m, n, "input", e);
-    m->lengths[m->n_texts++] = n;
-    m->n_ids += n;
-    return 1;
+    free(ids);
+    return ok;
 }
 
 /* "input": one text or a list of them; a list of numbers is one text. */
 static int add_inputs(embedding *m, const cJSON *body, json_error *e) {
     const cJSON *input = json_field(body, "input");
-    const int is_list = cJSON_IsArray(input);
-    const int is_one = !is_list || cJSON_IsNumber(input->child);
+    const int is_list = prompt_is_list(input);
+    const int is_one = !is_list;
     const int n = is_one ? 1 : cJSON_GetArraySize(input);
     const cJSON *item = is_one ? input : input->child;
     if (!input || (is_list && !input->child))
@@ -200,9 +189,11 @@ static int add_inputs(embedding *m, const cJSON *body, json_error *e) {
 static int read_request(reading *x) {
     const served *model = x->m;
     embedding *m = (embedding *)(void *)x;
-    const cJSON *body = x->body;
+    cJSON *body = x->body;
     json_error *e = &x->e;
     const char *format = "float";
+    if (m->form && !m->form->request(body, &m->cuts, e))
+        return json_no_memory(e);
     if (!json_read_string(body, "encoding_format", &format, e) ||
         !json_read_int(body, "dimensions", 1, model->a.info.n_embd, &m->n_dim, e))
         return 0;
@@ -228,7 +219,7 @@ static void start(reading *x) {
     embeddings_send(m);
 }
 
-void route_embeddings(serve *s, http_request *r) {
+void embeddings_serve(serve *s, http_request *r, const embed_form *form) {
     if (!serve_has_room(s, r, 1))
         return;
     embedding *m = calloc(1, sizeof *m);
@@ -236,11 +227,16 @@ void route_embeddings(serve *s, http_request *r) {
         http_error(r, 503, "server_error", NULL, NULL, "out of memory");
         return;
     }
+    m->form = form;
     m->in.counts = 1;
     m->in.read = read_request;
     m->in.begin = start;
     m->in.release = release;
     reading_start(&m->in, s, r);
+}
+
+void route_embeddings(serve *s, http_request *r) {
+    embeddings_serve(s, r, NULL);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------ */
@@ -263,8 +259,8 @@ static void put_base64(mn_text *out, const void *bytes, size_t n) {
     }
 }
 
-/* v: [n] f32, in the byte order of this machine, which is little-endian wherever Minerva runs. */
-static void put_vector(mn_text *out, const float *v, uint32_t n, int base64) {
+/* In the byte order of this machine, which is little-endian wherever Minerva runs. */
+void embeddings_put_vector(mn_text *out, const float *v, uint32_t n, int base64) {
     if (base64) {
         mn_text_puts(out, "\"");
         put_base64(out, v, n * sizeof *v);
@@ -279,6 +275,21 @@ static void put_vector(mn_text *out, const float *v, uint32_t n, int base64) {
     mn_text_puts(out, "]");
 }
 
+/* OpenAI's form. */
+static void put_openai(const embedding *m, const wire_vector *v, mn_text *out) {
+    mn_text_puts(out, "{\"object\":\"list\",\"data\":[");
+    for (uint32_t i = 0; i < v->n_texts; i++) {
+        mn_text_printf(out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i ? "," : "",
+                       i);
+        embeddings_put_vector(out, v->values + (size_t)i * v->n_dim, v->n_dim, m->base64);
+        mn_text_puts(out, "}");
+    }
+    mn_text_puts(out, "],\"model\":");
+    json_stringz(out, m->in.m->name);
+    mn_text_printf(out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}\n", m->n_ids,
+                   m->n_ids);
+}
+
 int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
     embedding *m = embeddings_find(s, l, v->id);
     mn_text out = {0};
@@ -289,17 +300,18 @@ int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
         http_error(m->http, 500, "server_error", NULL, NULL, "the engine sent other vectors");
         return 1;
     }
-    mn_text_puts(&out, "{\"object\":\"list\",\"data\":[");
-    for (uint32_t i = 0; i < v->n_texts; i++) {
-        mn_text_printf(&out,
-                       "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i ? "," : "", i);
-        put_vector(&out, v->values + (size_t)i * v->n_dim, v->n_dim, m->base64);
-        mn_text_puts(&out, "}");
+    if (m->form) {
+        const char *asked = cJSON_GetStringValue(json_field(m->in.body, "model"));
+        const embed_answer of = {.model = asked ? asked : m->in.m->name,
+                                 .n_texts = v->n_texts,
+                                 .n_dim = v->n_dim,
+                                 .n_ids = m->n_ids,
+                                 .values = v->values,
+                                 .since = m->http->since};
+        m->form->put(&of, &out);
+    } else {
+        put_openai(m, v, &out);
     }
-    mn_text_puts(&out, "],\"model\":");
-    json_stringz(&out, m->in.m->name);
-    mn_text_printf(&out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}\n", m->n_ids,
-                   m->n_ids);
     m->in.m->metrics.prompt_tokens += m->n_ids;
     m->http->n_prompt = m->n_ids;
     serve_json(s, m->http, &out);

@@ -9,4 +9,23 @@ void embeddings_down(serve *s, const engine_link *l, int crashed);
 void embeddings_resume(serve *s);
 /* All of a model end with an error. */
 void embeddings_fail(const served *m, unsigned status, const char *message);
+
+/* Vectors, for who writes the answer. */
+typedef struct {
+    const char *model; /* as it was asked for */
+    uint32_t n_texts, n_dim, n_ids;
+    const float *values; /* [n_texts][n_dim] */
+    double since;        /* seconds() when the request had arrived */
+} embed_answer;
+/* Another form than that of /v1/embeddings. */
+typedef struct {
+    /* Brings the body into OpenAI's form, in any thread. *cuts 1: texts that are too long are cut.
+     * 0: the error is set, or out of memory. */
+    int (*request)(cJSON *body, int *cuts, json_error *e);
+    void (*put)(const embed_answer *v, mn_text *out); /* the answer, in the loop */
+} embed_form;
+/* The route of a form; NULL: OpenAI's. */
+void embeddings_serve(serve *s, http_request *r, const embed_form *form);
+/* v: [n] f32, as a list of numbers, or as base64 of little-endian floats with its quotes. */
+void embeddings_put_vector(mn_text *out, const float *v, uint32_t n, int base64);
 #endif

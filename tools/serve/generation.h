@@ -30,6 +30,7 @@ typedef struct generation {
     uint32_t text_at; /* characters of text so far: text_offset of completions */
     int echoed;       /* completions: the prompt's text was sent */
     int has_prompt; /* it has the logprobs of its prompt; an engine that goes on says them again */
+    int has_new_line;  /* llama-server's: a line of the answer has ended */
     uint32_t n_blocks; /* dialects: blocks of the answer that were begun */
     uint32_t open;     /* dialects: MN_EVENT_* of the block that is not closed; 0: none */
     uint32_t n_given; /* ids that the client has, with return_token_ids; 0: not even the prompt's */

@@ -117,8 +117,10 @@ int prompt_ids(const served *m, const cJSON *prompt, const char *param, uint32_t
         cJSON_ArrayForEach(item, prompt) {
             ok = ok && prompt_put_part(&l, item);
         }
-    } else {
+    } else if (cJSON_IsString(prompt) || cJSON_IsObject(prompt)) {
         ok = prompt_put_part(&l, prompt);
+    } else {
+        ok = json_fail(e, param, "%s: expected a string, or a list of token ids", param);
     }
     ok = ok && prompt_put(&l, NULL, 0);
     if (!ok) {

@@ -1,6 +1,7 @@
 /* text_routes.c -- /tokenize and /detokenize, with vLLM's fields: the tokeniser alone, without an
  * engine. Also the texts of tokens in logprobs. */
 #include "serve/answer.h"
+#include "utf8.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,14 +54,21 @@ static int text_route_check_length(const served *m, size_t n, json_error *e) {
 static int read_ids_of(served *m, const cJSON *body, int32_t **ids, uint32_t *n, json_error *e) {
     mn_error err = MN_ERROR;
     const char *prompt = NULL;
+    int is_llama = 0;
     int special = 1;
     if (json_field(body, "messages"))
         return chat_ids(m, body, json_field(body, "tools") != NULL, ids, n, e);
     if (!json_read_string(body, "prompt", &prompt, e) ||
         !json_read_bool(body, "add_special_tokens", &special, e))
         return 0;
+    if (!prompt && (!json_read_string(body, "content", &prompt, e) ||
+                    !json_read_bool(body, "add_special", &is_llama, e)))
+        return 0;
     if (!prompt)
-        return json_fail(e, "prompt", "prompt: found none, expected a string, or messages");
+        return json_fail(e, "prompt",
+                         "prompt: found none, expected a string, or content, or messages");
+    if (json_field(body, "content"))
+        special = is_llama;
     if (!text_route_check_length(m, strlen(prompt), e))
         return 0;
     const uint32_t flags = MN_TEXT_PARSE_SPECIAL | (special ? MN_TEXT_ADD_SPECIAL : 0);
@@ -69,18 +77,40 @@ static int read_ids_of(served *m, const cJSON *body, int32_t **ids, uint32_t *n,
     return !st || serve_library_error(&err, st, "prompt", e);
 }
 
-/* The answer, with vLLM's fields. 0: the error is set. */
+/* llama-server's with_pieces: ids with their texts, or their bytes where they are no UTF-8. */
+static void put_tokens(served *m, int with_pieces, const int32_t *ids, uint32_t n, mn_text *out) {
+    if (!with_pieces) {
+        put_ids(out, ids, n);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_str text = mn_model_token_text(m->a.model, ids[i]);
+        mn_text_printf(out, "%s{\"id\":%d,\"piece\":", i ? "," : "", ids[i]);
+        if (mn_utf8_check(text.ptr, text.len) == text.len) {
+            mn_text_json(out, text);
+        } else {
+            for (uint64_t k = 0; k < text.len; k++)
+                mn_text_printf(out, "%c%u", k ? ',' : '[', (unsigned)(unsigned char)text.ptr[k]);
+            mn_text_puts(out, "]");
+        }
+        mn_text_puts(out, "}");
+    }
+}
+
+/* The answer, with vLLM's fields; from "content" llama-server's. 0: the error is set. */
 static int text_route_tokenize(reading *x) {
     served *m = x->m;
     mn_text *out = reading_out(x);
     int32_t *ids = NULL;
     uint32_t n = 0;
     int with_texts = 0;
+    int with_pieces = 0;
     if (!json_read_bool(x->body, "return_token_strs", &with_texts, &x->e) ||
+        !json_read_bool(x->body, "with_pieces", &with_pieces, &x->e) ||
         !read_ids_of(m, x->body, &ids, &n, &x->e))
         return 0;
     mn_text_printf(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, m->n_ctx);
-    put_ids(out, ids, n);
+    put_tokens(m, with_pieces, ids, n, out);
     mn_text_puts(out, "]");
     if (with_texts) {
         mn_text_puts(out, ",\"token_strs\":[");
@@ -113,23 +143,35 @@ static void text_route_push(mn_stream *stream, int32_t id, mn_text *out) {
         mn_text_json_inner(out, events[i].text.ptr, events[i].text.len);
 }
 
-/* The answer: the text of the ids, special tokens by their names. 0: the error is set. */
-static int put_texts(const served *m, const cJSON *list, mn_stream *stream, mn_text *out,
-                     json_error *e) {
+/* The text of the ids, special tokens by their names. 0: the error is set. */
+static int text_route_text(const served *m, const cJSON *list, mn_stream *stream, mn_text *text,
+                           json_error *e) {
     const double n_vocab = (double)m->a.info.n_vocab;
     const cJSON *item = NULL;
     if (!cJSON_IsArray(list))
         return json_fail(e, "tokens", "tokens: expected a list of token ids");
-    mn_text_puts(out, "{\"prompt\":\"");
     cJSON_ArrayForEach(item, list) {
         const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(x >= 0 && x < n_vocab) || x != floor(x))
             return json_fail(e, "tokens", "tokens: expected token ids below %.0f", n_vocab);
-        text_route_push(stream, (int32_t)x, out);
+        text_route_push(stream, (int32_t)x, text);
     }
-    text_route_push(stream, -1, out);
-    mn_text_puts(out, "\"}\n");
+    text_route_push(stream, -1, text);
     return 1;
+}
+
+/* The answer has the text by vLLM's name and by llama-server's. */
+static int put_texts(const served *m, const cJSON *list, mn_stream *stream, mn_text *out,
+                     json_error *e) {
+    mn_text text = {0};
+    const int ok = text_route_text(m, list, stream, &text, e);
+    mn_text_puts(out, "{\"prompt\":\"");
+    mn_text_add(out, &text);
+    mn_text_puts(out, "\",\"content\":\"");
+    mn_text_add(out, &text);
+    mn_text_puts(out, "\"}\n");
+    mn_text_free(&text);
+    return ok;
 }
 
 static int text_route_detokenize(reading *x) {
