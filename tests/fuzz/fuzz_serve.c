@@ -106,6 +106,28 @@ int args_document(const arg_page *page, const char *form) {
     return 1;
 }
 
+/* Downloads and removals, which are processes and files. */
+static void manage(serve *s, http_request *r) {
+    if (models_permit(s, r))
+        http_error(r, 404, "", NULL, NULL, "");
+}
+
+void route_ollama_pull(serve *s, http_request *r) {
+    manage(s, r);
+}
+
+void route_ollama_delete(serve *s, http_request *r) {
+    manage(s, r);
+}
+
+void route_ollama_copy(serve *s, http_request *r) {
+    manage(s, r);
+}
+
+void route_ollama_absent(serve *s, http_request *r) {
+    manage(s, r);
+}
+
 /* ---- HTTP ------------------------------------------------------------------------------------ */
 static asked *of(const http_request *r) {
     return (asked *)(uintptr_t)r;

@@ -2,6 +2,8 @@
  * build, as its pages are; without libcurl's headers absent.c says that nothing is downloaded. */
 #include "hub.h"
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 typedef struct {
     const char *name;
@@ -29,7 +31,40 @@ static int pull(app *a, const char *name) {
     return out_finish(&out, code);
 }
 
+/* A line for each step, on standard output. */
+static int put_line(void *arg, uint64_t done, uint64_t total, uint32_t n_done, uint32_t n,
+                    const char *says) {
+    static uint64_t last;
+    (void)arg;
+    (void)n_done;
+    (void)n;
+    (void)says;
+    if (done == last && done != total)
+        return 0;
+    last = done;
+    return printf("pull %llu %llu\n", (unsigned long long)done, (unsigned long long)total) < 0 ||
+           fflush(stdout) != 0;
+}
+
+/* pull --lines NAME: for minerva serve, which sends the hub's token on standard input. */
+static int pull_lines(const char *name) {
+    app_flags flags = {.quiet = 1};
+    app a = {0};
+    char token[2048] = "";
+    if (!fgets(token, sizeof token, stdin))
+        token[0] = 0;
+    token[strcspn(token, "\n")] = 0;
+    hub_use_token(token);
+    int code = app_open_runtime(&a, &flags);
+    if (code == 0)
+        code = hub_pull(&a, name, put_line, NULL);
+    return app_end(&a, code);
+}
+
 int cmd_pull(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[1], "--lines"))
+        return pull_lines(argv[2]);
+
     app_flags flags = {0};
     pull_flags f = {0};
     const arg_group groups[] = {

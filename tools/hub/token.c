@@ -47,6 +47,12 @@ static void token_path(char *path, size_t n) {
         snprintf(path, n, "%s/.cache/huggingface/token", user);
 }
 
+void hub_use_token(const char *text) {
+    const size_t n = strlen(text);
+    if (is_token(text, n))
+        memcpy(held, text, n + 1);
+}
+
 const char *hub_token(void) {
     char path[4096];
     char text[TOKEN_MAX + 2] = "";

@@ -283,12 +283,22 @@ void route_llama_infill(serve *s, http_request *r) {
 
 /* ---- what the server is ---------------------------------------------------------------------- */
 
-/* The model that a path without a body is about: the first one that is loaded, else the first. */
+/* The model that a path without a body is about: the first one that is loaded; NULL: none is. */
 static const served *shown_model(const serve *s) {
     for (unsigned i = 0; i < s->models.n; i++)
-        if (!strcmp(models_state(s->models.v[i]), "loaded"))
+        if (s->models.v[i]->is_open && !strcmp(models_state(s->models.v[i]), "loaded"))
             return s->models.v[i];
-    return s->models.v[0];
+    return NULL;
+}
+
+/* The same; NULL: r is answered. */
+static const served *need_model(const serve *s, http_request *r) {
+    const served *m = shown_model(s);
+    if (m)
+        return m;
+    http_header(r, "Retry-After", "2");
+    http_error(r, 503, "unavailable_error", NULL, NULL, "no model is loaded");
+    return NULL;
 }
 
 /* A variable that the tokeniser gives templates, as a string of JSON. */
@@ -310,8 +320,10 @@ static unsigned n_slots(const served *m) {
 }
 
 void route_llama_props(serve *s, http_request *r) {
-    const served *m = shown_model(s);
+    const served *m = need_model(s, r);
     mn_text out = {0};
+    if (!m)
+        return;
     mn_text_printf(&out, "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":", m->n_ctx);
     llama_put_settings(m, NULL, &out);
     mn_text_printf(&out, "},\"total_slots\":%u,\"model_alias\":", n_slots(m));
@@ -371,8 +383,10 @@ static void put_slot(const served *m, unsigned i, const generation *g, mn_text *
 }
 
 void route_llama_slots(serve *s, http_request *r) {
-    const served *m = shown_model(s);
-    const unsigned n = n_slots(m);
+    const served *m = need_model(s, r);
+    const unsigned n = m ? n_slots(m) : 0;
+    if (!m)
+        return;
     const generation **busy = calloc(n + 1u, sizeof *busy);
     const unsigned n_busy = busy ? running(m, busy, n) : 0;
     mn_text out = {.failed = !busy};

@@ -27,10 +27,13 @@ static void put_size_of(uint64_t n, mn_text *out) {
     mn_text_printf(out, units[i].form, (double)n / units[i].each);
 }
 
+/* Of a model that is not open its name alone is known. */
 static void put_details(const served *m, mn_text *out) {
-    const mn_model_info *info = &m->a.info;
-    char type[32];
-    model_main_type(m->a.model, type);
+    static const mn_model_info closed = {.format = "", .arch = ""};
+    const mn_model_info *info = m->is_open ? &m->a.info : &closed;
+    char type[32] = "";
+    if (m->is_open)
+        model_main_type(m->a.model, type);
     for (char *c = type; *c; c++)
         *c = (char)toupper((unsigned char)*c);
     mn_text_puts(out, "\"details\":{\"parent_model\":\"\",\"format\":");
@@ -48,11 +51,8 @@ static void put_details(const served *m, mn_text *out) {
 
 /* 64 digits that are the same for the same model: clients look at whether they change. */
 static void put_digest(const served *m, mn_text *out) {
-    const mn_model_info *info = &m->a.info;
-    uint64_t h = mn_fnv_z(MN_FNV_BASIS, info->arch);
+    uint64_t h = mn_fnv_z(MN_FNV_BASIS, m->name);
     mn_text_puts(out, "\"digest\":\"");
-    h = mn_fnv_word(mn_fnv_word(h, (uint32_t)info->n_params), (uint32_t)info->n_bytes);
-    h = mn_fnv_z(h, m->name);
     for (uint32_t i = 0; i < 4; i++) {
         h = mn_fnv_word(h, i);
         mn_text_printf(out, "%016llx", (unsigned long long)h);
@@ -62,7 +62,7 @@ static void put_digest(const served *m, mn_text *out) {
 
 static void put_modified(const served *m, mn_text *out) {
     struct stat st;
-    const int known = m->a.info.path && !stat(m->a.info.path, &st);
+    const int known = m->is_open && m->a.info.path && !stat(m->a.info.path, &st);
     mn_text_puts(out, "\"modified_at\":");
     ollama_put_time(out, known ? (double)st.st_mtime : (double)m->s->created);
 }
@@ -73,7 +73,7 @@ static void put_listed(const served *m, const char *name, mn_text *out) {
     ollama_put_name(out, name);
     mn_text_puts(out, ",\"model\":");
     ollama_put_name(out, name);
-    mn_text_printf(out, ",\"size\":%llu,", (unsigned long long)m->a.info.n_bytes);
+    mn_text_printf(out, ",\"size\":%llu,", m->is_open ? (unsigned long long)m->a.info.n_bytes : 0);
     put_digest(m, out);
     mn_text_puts(out, ",");
     put_details(m, out);
@@ -121,7 +121,8 @@ static int is_on_card(const served *m) {
 /* A model that is loaded; it stays until its time without requests is over. */
 static void put_running(const served *m, mn_text *out) {
     const double now = (double)time(NULL);
-    const double left = m->keep_alive <= 0 ? FOREVER : m->used_at + m->keep_alive - seconds();
+    const double left =
+        m->keep_alive < 0 || !m->s->models.lazy ? FOREVER : m->used_at + m->keep_alive - seconds();
     put_listed(m, m->name, out);
     mn_text_puts(out, ",\"expires_at\":");
     ollama_put_time(out, now + (left > 0 ? left : 0));

@@ -107,6 +107,10 @@ void route_ollama_ps(serve *s, http_request *r);
 void route_ollama_version(serve *s, http_request *r);
 void route_ollama_embed(serve *s, http_request *r);
 void route_ollama_embeddings(serve *s, http_request *r);
+void route_ollama_pull(serve *s, http_request *r);
+void route_ollama_delete(serve *s, http_request *r);
+void route_ollama_copy(serve *s, http_request *r);
+void route_ollama_absent(serve *s, http_request *r); /* what no server of this kind does */
 void route_llama_completion(serve *s, http_request *r);
 void route_llama_infill(serve *s, http_request *r);
 void route_llama_embedding(serve *s, http_request *r);
