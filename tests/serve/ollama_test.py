@@ -3,11 +3,14 @@
 name or is harmless."""
 import http.client
 import json
+import os
 import re
 import sys
 import tempfile
 
-import served
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "hub"))
+import loopback  # noqa: E402
+import served  # noqa: E402
 
 STORY = [{"role": "user", "content": "Tell me a story."}]
 TOOL = {"type": "function", "function": {"name": "look", "description": "looks", "parameters": {"type": "object", "properties": {"at": {"type": "string", "maxLength": 10}}, "required": ["at"]}}}
@@ -175,6 +178,38 @@ def embeds(minerva):
         assert "embedding" in c.one("/api/show", {"model": "storyteller"})["capabilities"]
 
 
+def pulls(minerva):
+    """From a hub of this machine; without --manage nobody may."""
+    names = [n for n in os.listdir(served.MODEL) if os.path.isfile(os.path.join(served.MODEL, n))]
+    files = {n: open(os.path.join(served.MODEL, n), "rb").read() for n in names}
+    hub = loopback.Hub(files, [n for n in names if n.endswith(".safetensors")])
+    with tempfile.TemporaryDirectory() as home:
+        env = {"HF_ENDPOINT": hub.url, "HF_HOME": home, "HF_TOKEN": hub.token, "HOME": home}
+        with served.Server(minerva, env=env) as s:
+            for method, path, body in (("POST", "/api/pull", {"model": "org/story"}), ("DELETE", "/api/delete", {"model": "org/story"}),
+                                       ("POST", "/api/copy", {"source": "org/story", "destination": "story"})):
+                Client(s).refused(path, body, 403, "--manage", method)
+        with served.Server(minerva, "--manage", env=env) as s:
+            c = Client(s)
+            status, kind, text = c.ask("/api/pull", {"model": "org/story"})
+            lines = [json.loads(x) for x in text.splitlines()]
+            if "libcurl" in lines[-1].get("error", ""):
+                return print("minerva was built without libcurl: pull is not tested")
+            assert lines[0] == {"status": "pulling manifest"} and lines[-1] == {"status": "success"} and kind == "application/x-ndjson", text
+            done = [x["completed"] for x in lines[1:-1]]
+            assert done and done == sorted(done) and done[-1] == lines[1]["total"], text
+            assert c.one("/api/pull", {"model": "org/story", "stream": False}) == {"status": "success"}
+            assert "not found" in json.loads(c.ask("/api/pull", {"model": "org/nothing"})[2].splitlines()[-1])["error"]
+            c.refused("/api/pull", {"model": "org/nothing", "stream": False}, 500, "not found")
+            c.refused("/api/pull", {"model": "--offline"}, 400, "model: ")
+            assert c.one("/api/copy", {"source": "org/story", "destination": "story"}) == {}
+            assert c.one("/api/delete", {"model": "org/story"}, method="DELETE") == {}
+            c.refused("/api/delete", {"model": "org/story"}, 404, "org/story", "DELETE")
+            c.refused("/api/delete", {"model": "storyteller"}, 400, "keeps it", "DELETE")
+            c.refused("/api/push", {"model": "x"}, 501, "makes and uploads")
+    hub.close() if hasattr(hub, "close") else None
+
+
 def calls(minerva):
     with tempfile.TemporaryDirectory() as folder, served.Server(minerva, model=served.model_with_calls(folder, "<tool_call></tool_call><think></think>"), env={}) as s:
         c = Client(s)
@@ -194,6 +229,7 @@ def main(minerva):
             run(c)
         errors(c, 1024)
     embeds(minerva)
+    pulls(minerva)
     calls(minerva)
 
 

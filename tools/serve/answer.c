@@ -126,8 +126,9 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
 /* The answer to a request without a prompt. */
 static void send_empty(answer *a) {
     mn_text out = {0};
-    a->form->dialect->empty(a, &out);
-    serve_json(a->s, a->http, &out);
+    if (a->form->dialect->empty(a, &out))
+        serve_json(a->s, a->http, &out);
+    mn_text_free(&out);
 }
 
 /* Starts the first choice of each prompt; the others follow when its prompt is computed, whose

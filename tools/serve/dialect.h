@@ -37,8 +37,9 @@ typedef struct dialect {
     void (*pieces)(answer *a, generation *g, mn_text *out);
     void (*end)(answer *a, generation *g, mn_text *out);   /* what it ends with */
     void (*whole)(answer *a, generation *g, mn_text *out); /* a whole answer */
-    /* The answer to a request that needs no generation; NULL: there is none such. */
-    void (*empty)(answer *a, mn_text *out);
+    /* The answer to a request that needs no generation; NULL: there is none such. 0: it is answered
+     * already. */
+    int (*empty)(answer *a, mn_text *out);
     /* The body of an error of a status. */
     void (*error)(const http_request *r, const json_error *e, mn_text *out);
     /* The same error in a stream that has begun; the stream ends with it. */

@@ -196,12 +196,22 @@ static void ollama_end(answer *a, generation *g, mn_text *out) {
     ollama_whole(a, g, out);
 }
 
-/* The model is there, or is let go. */
-static void ollama_empty(answer *a, mn_text *out) {
+/* The model is there; with keep_alive 0 it is let go, by who may. */
+static int ollama_empty(answer *a, mn_text *out) {
+    json_error e = {0};
+    int given = 0;
+    double keep = 0;
+    ollama_keep_alive(a->in.body, &given, &keep, &e);
+    const int ends = given && keep == 0 && a->s->models.lazy;
+    if (ends && !models_permit(a->s, a->http))
+        return 0;
+    if (ends)
+        models_unload(a->m, &e);
     put_line_head(a, out);
     mn_text_puts(out, is_chat(a) ? ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}"
                                  : ",\"response\":\"\"");
-    mn_text_puts(out, ",\"done\":true,\"done_reason\":\"load\"}\n");
+    mn_text_printf(out, ",\"done\":true,\"done_reason\":\"%s\"}\n", ends ? "unload" : "load");
+    return 1;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */

@@ -70,12 +70,14 @@ static void end_pull(pull *p, int is_done) {
 /* ---- the process ----------------------------------------------------------------------------- */
 
 static void read_line(pull *p, const char *line) {
+    static const char prefix[] = "minerva: error: ";
     unsigned long long done = 0;
     unsigned long long total = 0;
     if (sscanf(line, "pull %llu %llu", &done, &total) == 2)
         put_progress(p, done, total);
     else if (*line)
-        snprintf(p->message, sizeof p->message, "%s", plain_message(line));
+        snprintf(p->message, sizeof p->message, "%s",
+                 strncmp(line, prefix, sizeof prefix - 1) ? line : line + sizeof prefix - 1);
 }
 
 static void read_lines(pull *p) {
