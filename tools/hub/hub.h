@@ -18,7 +18,7 @@
 /* ---- token.c: HF_TOKEN and the file of huggingface_hub --------------------------------------- */
 /* The token of HF_TOKEN, else of the file (HF_TOKEN_PATH, HF_HOME/token); NULL: none. */
 const char *hub_token(void);
-/* Another token from now on: of a process that starts this one. Longer or odd ones count as none. */
+/* Another token from now on: of a process that starts this one. One that is none is ignored. */
 void hub_use_token(const char *text);
 
 /* ---- address.c: where things are ------------------------------------------------------------- */
