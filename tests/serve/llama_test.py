@@ -84,6 +84,8 @@ def others(c):
     assert len(slots) == props["total_slots"] and all(x["n_ctx"] == 1024 and not x["is_processing"] for x in slots), slots
     prompt = c.one("/apply-template", {"messages": STORY})["prompt"]
     assert c.one("/tokenize", {"messages": STORY})["tokens"] == c.one("/tokenize", {"content": prompt})["tokens"], prompt
+    counted = [c.one(path, {"messages": STORY})["input_tokens"] for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens")]
+    assert counted == 2 * [len(c.one("/tokenize", {"messages": STORY})["tokens"])], counted
     pieces = c.one("/tokenize", {"content": "a \u5abd cat", "with_pieces": True})["tokens"]
     joined = b"".join(bytes(x["piece"]) if isinstance(x["piece"], list) else x["piece"].encode() for x in pieces)
     assert joined.decode() == "a \u5abd cat", pieces

@@ -64,16 +64,21 @@ int dialect_read(answer *a, json_error *e) {
     return 0;
 }
 
-int dialect_count_chat(served *m, const dialect *d, cJSON *chat, uint32_t *n, json_error *e) {
+int dialect_count_plain(served *m, const cJSON *chat, uint32_t *n, json_error *e) {
     int32_t *ids = NULL;
     int has_tools = 0;
     ask_form form = {0};
     const int ok =
-        chat && form_calls(chat, &form, &has_tools, e) && chat_ids(m, chat, has_tools, &ids, n, e);
-    if (!ok && d->refused)
-        d->refused(m, e);
+        form_calls(chat, &form, &has_tools, e) && chat_ids(m, chat, has_tools, &ids, n, e);
     mn_ids_free(ids);
     form_free(&form);
+    return ok;
+}
+
+int dialect_count_chat(served *m, const dialect *d, cJSON *chat, uint32_t *n, json_error *e) {
+    const int ok = chat && dialect_count_plain(m, chat, n, e);
+    if (!ok && d->refused)
+        d->refused(m, e);
     cJSON_Delete(chat);
     return ok;
 }

@@ -57,6 +57,8 @@ void dialect_name_request(const dialect *d, http_request *r);
 int dialect_read(answer *a, json_error *e);
 /* A route that counts the tokens of a prompt: with the translated request. 0: the error is set. */
 int dialect_count(served *m, const dialect *d, const cJSON *body, uint32_t *n, json_error *e);
+/* The same of a request of the chat itself. */
+int dialect_count_plain(served *m, const cJSON *chat, uint32_t *n, json_error *e);
 /* The same with the chat's request, which it takes over; NULL: out of memory. */
 int dialect_count_chat(served *m, const dialect *d, cJSON *chat, uint32_t *n, json_error *e);
 

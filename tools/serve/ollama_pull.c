@@ -22,6 +22,7 @@ typedef struct {
     int fd;     /* what it writes; -1: closed */
     watch watch;
     mn_text text;      /* of it, up to the end of a line */
+    char name[1024];   /* the model's */
     char message[512]; /* its last line that is no progress */
     int streams;
 } pull;
@@ -50,6 +51,8 @@ static void end_pull(pull *p, int is_done) {
     http_request *r = p->in.http;
     mn_text line = {0};
     json_error e = {.status = 500};
+    if (is_done && !models_learn(p->in.s, p->name))
+        note("warning: out of memory: %s is not in the list of models", p->name);
     if (is_done)
         mn_text_puts(&line, "{\"status\":\"success\"}\n");
     else
@@ -199,6 +202,7 @@ static void begin_pull(serve *s, http_request *r, const char *name, int streams)
     if (p) {
         p->fd = -1;
         p->streams = streams;
+        snprintf(p->name, sizeof p->name, "%s", name);
         p->in.s = s;
         p->in.http = r;
         p->in.release = pull_release;
@@ -233,10 +237,13 @@ void route_ollama_pull(serve *s, http_request *r) {
     cJSON_Delete(body);
 }
 
-/* A runtime of the models that are open; NULL: none is. */
+/* The front's runtime, or one of a model that is open: a thread may be opening the others. NULL:
+ * there is none. */
 static mn_runtime *any_runtime(const serve *s) {
+    if (s->a.rt)
+        return s->a.rt;
     for (unsigned i = 0; i < s->models.n; i++)
-        if (s->models.v[i]->a.rt)
+        if (s->models.v[i]->is_open && s->models.v[i]->a.rt)
             return s->models.v[i]->a.rt;
     return NULL;
 }

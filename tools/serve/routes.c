@@ -12,6 +12,7 @@ typedef struct {
 
 static const route routes[] = {
     {"POST", "/v1/chat/completions", route_chat},
+    {"POST", "/v1/chat/completions/input_tokens", route_chat_tokens},
     {"POST", "/v1/completions", route_completion},
     {"POST", "/v1/messages", route_messages},
     {"POST", "/v1/messages/count_tokens", route_count_tokens},
@@ -43,6 +44,7 @@ static const route routes[] = {
     {"GET", "/slots", route_llama_slots},
     {"POST", "/apply-template", route_llama_template},
     {"POST", "/chat/completions", route_chat},
+    {"POST", "/chat/completions/input_tokens", route_chat_tokens},
     {"GET", "/v1/models", route_models},
     {"GET", "/v1/models/", route_model},
     {"GET", "/models", route_models},

@@ -95,6 +95,7 @@ void route_chat(serve *s, http_request *r);
 void route_completion(serve *s, http_request *r);
 void route_messages(serve *s, http_request *r);
 void route_count_tokens(serve *s, http_request *r);
+void route_chat_tokens(serve *s, http_request *r);
 void route_responses(serve *s, http_request *r);
 void route_input_tokens(serve *s, http_request *r);
 void route_response(serve *s, http_request *r);        /* GET /v1/responses/ID */

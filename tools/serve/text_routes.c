@@ -1,5 +1,6 @@
 /* text_routes.c -- /tokenize and /detokenize, with vLLM's fields: the tokeniser alone, without an
  * engine. Also the texts of tokens in logprobs. */
+#include "serve/dialect.h"
 #include "serve/answer.h"
 #include "utf8.h"
 #include <math.h>
@@ -188,4 +189,17 @@ static int text_route_detokenize(reading *x) {
 
 void route_detokenize(serve *s, http_request *r) {
     reading_serve(s, r, text_route_detokenize);
+}
+
+/* llama-server's: how many tokens the prompt of a chat has. 0: the error is set. */
+static int text_route_chat_tokens(reading *x) {
+    uint32_t n = 0;
+    if (!dialect_count_plain(x->m, x->body, &n, &x->e))
+        return 0;
+    mn_text_printf(reading_out(x), "{\"input_tokens\":%u}\n", n);
+    return 1;
+}
+
+void route_chat_tokens(serve *s, http_request *r) {
+    reading_serve(s, r, text_route_chat_tokens);
 }
