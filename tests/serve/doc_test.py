@@ -71,8 +71,10 @@ def test_metrics(text):
 
 
 def test_paths(url, folder):
-    for method, paths in re.findall(r"^\| `(GET|POST) (.*?) \|", DOC, re.M):
-        for path in re.findall(r"(/[\w/]*)", paths.replace("NAME", "storyteller")):
+    for cell in re.findall(r"^\| (`(?:GET|POST) .*?) \|", DOC, re.M):
+        method = None  # of a path that names none, that of the path before it
+        for own, path in re.findall(r"`(?:(GET|POST|DELETE) )?(/[\w/-]*)`", cell.replace("NAME", "storyteller")):
+            method = own or method
             out = shell("curl -o /dev/null -w '%%{http_code}' --no-fail-with-body -X %s http://127.0.0.1:8080%s" % (method, path), url, folder)
             assert out not in ("404", "405"), (method, path, out)
 
