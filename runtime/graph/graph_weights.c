@@ -150,6 +150,71 @@ static int32_t known_weight(const mn_model_graph *g, const mn_model_tensor_entry
     return -1;
 }
 
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* The file may be unaligned: bytes are copied out one value at a time. */
+static float graph_weight_value_at(const mn_plane *p, int64_t i) {
+    const char *at = (const char *)p->ptr + i * p->stride[0];
+    uint16_t half;
+    float f;
+    if (p->dtype == MN_F32) {
+        memcpy(&f, at, sizeof f);
+        return f;
+    }
+    memcpy(&half, at, sizeof half);
+    if (p->dtype == MN_F16)
+        return mn_f16_to_f32(half);
+    return mn_bf16_to_f32(half);
+}
+
+/* false: g has failed. */
+static bool check_widenable(mn_model_graph *g, const mn_tensor_info *t) {
+    const uint32_t type = t->dtype.id;
+    if (type == MN_F32 || type == MN_F16 || type == MN_BF16)
+        return true;
+    mn_status st = mn_fail(g->err, MN_UNSUPPORTED,
+                           "%s: tensor %.*s has the type %s; expected f32, f16 or bf16",
+                           g->model->path, MN_STR_ARG(t->native), mn_dtype_name(type));
+    return mn_gb_fail(g, st);
+}
+
+/* All elements of a vector, whatever its parts; NULL: g has failed. */
+static const float *widen_vector(mn_model_graph *g, const mn_tensor_info *t) {
+    if (!check_widenable(g, t))
+        return NULL;
+    float *wide = mn_arena_alloc(&g->arena, (size_t)t->dim[0], sizeof *wide);
+    int64_t n = 0;
+    for (uint32_t p = 0; wide && p < t->n_parts; p++) {
+        const mn_plane *part = mn_tensor_plane(t, p, 0);
+        for (int64_t i = 0; i < part->dim[0]; i++)
+            wide[n++] = graph_weight_value_at(part, i);
+    }
+    if (!wide)
+        mn_gb_no_memory(g);
+    return wide;
+}
+
+const float *mn_gb_widen(mn_model_graph *g, const char *full, bool optional, int64_t n) {
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
+    if (!e || !check_shape(g, &e->info, 1, &n))
+        return NULL;
+    return widen_vector(g, &e->info);
+}
+
+/* A weight of the graph from an entry; a vector in parts is gathered: plugins get it as one. */
+static int32_t weight_of(mn_model_graph *g, const char *name, const mn_model_tensor_entry *e,
+                         uint32_t n_dim, const int64_t *dim) {
+    mn_graph_weight w = {.source = e};
+    uint32_t type = e->info.dtype.id;
+    if (n_dim == 1 && e->info.n_parts > 1) {
+        w = (mn_graph_weight){.constant = widen_vector(g, &e->info)};
+        type = MN_F32;
+        if (!w.constant)
+            return -1;
+    }
+    return mn_gb_weight(g, name, type, n_dim, dim, w);
+}
+
 /* The model's tensor of this name, all of it; -1 = absent, or g has failed. */
 static int32_t graph_weight_whole(mn_model_graph *g, const char *name, bool optional,
                                   uint32_t n_dim, const int64_t *dim) {
@@ -161,8 +226,7 @@ static int32_t graph_weight_whole(mn_model_graph *g, const char *name, bool opti
     const int32_t known = known_weight(g, e);
     if (known >= 0)
         return known;
-    const mn_graph_weight w = {.source = e};
-    return mn_gb_weight(g, full, e->info.dtype.id, n_dim, dim, w);
+    return weight_of(g, full, e, n_dim, dim);
 }
 
 int32_t mn_g_vector(mn_model_graph *g, const char *name, bool optional, int64_t n) {
@@ -281,11 +345,11 @@ static int32_t graph_weight_part_of(mn_model_graph *g, const char *name, bool op
     const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
     if (!e || !graph_weight_fits(g, &e->info, n_dim, stored))
         return -1;
-    const mn_graph_weight w = {.source = cut_rows(g, e, part.lo, part.n)};
-    if (!w.source)
+    const mn_model_tensor_entry *cut = cut_rows(g, e, part.lo, part.n);
+    if (!cut)
         return -1;
     snprintf(own, sizeof own, "%s[%lld]", full, (long long)part.lo);
-    return mn_gb_weight(g, own, e->info.dtype.id, n_dim, dim, w);
+    return weight_of(g, own, cut, n_dim, dim);
 }
 
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part) {
@@ -298,47 +362,6 @@ int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_
 }
 
 /* ---- widened --------------------------------------------------------------------------------- */
-
-/* The file may be unaligned: bytes are copied out one value at a time. */
-static float graph_weight_value_at(const mn_plane *p, int64_t i) {
-    const char *at = (const char *)p->ptr + i * p->stride[0];
-    uint16_t half;
-    float f;
-    if (p->dtype == MN_F32) {
-        memcpy(&f, at, sizeof f);
-        return f;
-    }
-    memcpy(&half, at, sizeof half);
-    if (p->dtype == MN_F16)
-        return mn_f16_to_f32(half);
-    return mn_bf16_to_f32(half);
-}
-
-/* false: g has failed. */
-static bool check_widenable(mn_model_graph *g, const mn_tensor_info *t) {
-    const uint32_t type = t->dtype.id;
-    const bool is_float = type == MN_F32 || type == MN_F16 || type == MN_BF16;
-    if (is_float && t->n_parts == 1)
-        return true;
-    mn_status st = mn_fail(g->err, MN_UNSUPPORTED,
-                           "%s: tensor %.*s has the type %s; expected f32, f16 or bf16",
-                           g->model->path, MN_STR_ARG(t->native), mn_dtype_name(type));
-    return mn_gb_fail(g, st);
-}
-
-const float *mn_gb_widen(mn_model_graph *g, const char *full, bool optional, int64_t n) {
-    const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
-    if (!e || !check_shape(g, &e->info, 1, &n) || !check_widenable(g, &e->info))
-        return NULL;
-    float *wide = mn_arena_alloc(&g->arena, (size_t)n, sizeof *wide);
-    if (!wide) {
-        mn_gb_no_memory(g);
-        return NULL;
-    }
-    for (int64_t i = 0; i < n; i++)
-        wide[i] = graph_weight_value_at(e->info.planes, i);
-    return wide;
-}
 
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int64_t n) {
     char full[NAME];
