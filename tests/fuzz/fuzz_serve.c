@@ -133,8 +133,10 @@ static asked *of(const http_request *r) {
     return (asked *)(uintptr_t)r;
 }
 
-/* Lists are answers of llama-server alone. */
+/* Lists are answers of llama-server alone. path NULL: out of memory. */
 static bool may_be_list(const char *path) {
+    if (!path)
+        return false;
     return !strncmp(path, "/completion", 11) || !strncmp(path, "/embedding", 10) ||
            !strcmp(path, "/infill") || !strcmp(path, "/slots");
 }
