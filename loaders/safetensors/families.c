@@ -370,6 +370,14 @@ static const key_default roberta_defaults[] = {
 
 /* ---- families -------------------------------------------------------------------------------- */
 
+/* The first configurations have the text's keys at top level, later ones in text_config. */
+#define QWEN2_VL(type, class)                                                                      \
+    {                                                                                              \
+        .model_type = type, .class_name = class, .arch = "qwen2vl", .window = WINDOW_SOME,         \
+        .asks_window = true, .window_from = true, .defaults = qwen2_vl_defaults,                   \
+        .rope_theta = 1e6, .extra = family_sections                                                \
+    }
+
 static const struct model_family families[] = {
     {.model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -427,42 +435,10 @@ static const struct model_family families[] = {
      .own = moe_names,
      .fused = FUSED_HALVES,
      .extra = family_qwen2_moe},
-    {.model_type = "qwen2_vl",
-     .class_name = "Qwen2VLForConditionalGeneration",
-     .arch = "qwen2vl",
-     .window = WINDOW_SOME,
-     .asks_window = true,
-     .window_from = true,
-     .defaults = qwen2_vl_defaults,
-     .rope_theta = 1e6,
-     .extra = family_sections},
-    {.model_type = "qwen2_vl_text",
-     .class_name = "Qwen2VLTextModel",
-     .arch = "qwen2vl",
-     .window = WINDOW_SOME,
-     .asks_window = true,
-     .window_from = true,
-     .defaults = qwen2_vl_defaults,
-     .rope_theta = 1e6,
-     .extra = family_sections},
-    {.model_type = "qwen2_5_vl",
-     .class_name = "Qwen2_5_VLForConditionalGeneration",
-     .arch = "qwen2vl",
-     .window = WINDOW_SOME,
-     .asks_window = true,
-     .window_from = true,
-     .defaults = qwen2_vl_defaults,
-     .rope_theta = 1e6,
-     .extra = family_sections},
-    {.model_type = "qwen2_5_vl_text",
-     .class_name = "Qwen2_5_VLTextModel",
-     .arch = "qwen2vl",
-     .window = WINDOW_SOME,
-     .asks_window = true,
-     .window_from = true,
-     .defaults = qwen2_vl_defaults,
-     .rope_theta = 1e6,
-     .extra = family_sections},
+    QWEN2_VL("qwen2_vl", "Qwen2VLForConditionalGeneration"),
+    QWEN2_VL("qwen2_vl_text", "Qwen2VLTextModel"),
+    QWEN2_VL("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"),
+    QWEN2_VL("qwen2_5_vl_text", "Qwen2_5_VLTextModel"),
     {.model_type = "qwen3_vl_text",
      .class_name = "Qwen3VLTextModel",
      .arch = "qwen3vl",

@@ -153,6 +153,21 @@ static bool lies_in_file(const mn_canonical *m, const mn_plane *p, uint32_t n_di
     return extent <= p->bytes && mark_file(m, p->ptr, p->bytes);
 }
 
+/* Whether the parts of a vector, which the host gathers, are its elements and of its type. Parts of
+ * matrices go to plugins, which check them. */
+static bool parts_are_vector(const mn_tensor_info *t) {
+    int64_t n = 0;
+    if (t->n_dim != 1 || t->n_parts == 1)
+        return true;
+    for (uint32_t i = 0; i < t->n_parts; i++) {
+        const mn_plane *part = mn_tensor_plane(t, i, 0);
+        if (part->dtype != t->dtype.id || part->dim[0] > t->dim[0] - n)
+            return false;
+        n += part->dim[0];
+    }
+    return n == t->dim[0];
+}
+
 /* Fills n_elements and bytes of e, whose info the loader has given. */
 static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, mn_error *err) {
     const mn_tensor_info *t = &e->info;
@@ -169,6 +184,10 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
                            m->path, MN_STR_ARG(t->native));
         e->bytes += p->bytes;
     }
+    if (!parts_are_vector(t))
+        return mn_fail(err, MN_BAD_FILE,
+                       "%s: tensor %.*s: its parts are not %lld elements of %s in all", m->path,
+                       MN_STR_ARG(t->native), (long long)t->dim[0], mn_dtype_name(t->dtype.id));
     return MN_OK;
 }
 
