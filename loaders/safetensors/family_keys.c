@@ -229,10 +229,10 @@ void family_sections(config_reader *c) {
         c->status = mnl_fail_memory(c->err);
         return;
     }
-    for (const cJSON *s = cJSON_IsArray(list) ? list->child : NULL; s; s = s->next, n++)
-        if (n == 3 || !json_is_int(s, 0, 65536, &sections[n]))
-            break;
-    if (n != 3) {
+    bool good = cJSON_IsArray(list) && cJSON_GetArraySize(list) == 3;
+    for (const cJSON *s = good ? list->child : NULL; s && good; s = s->next)
+        good = json_is_int(s, 0, 65536, &sections[n++]);
+    if (!good) {
         config_fail(c, "rope_parameters.", "mrope_section", list, "three numbers of pairs");
         return;
     }

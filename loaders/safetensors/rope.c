@@ -256,7 +256,7 @@ static bool is_fixed_base(section s) {
     const cJSON *alpha = NULL;
     if (s.object)
         alpha = json_get(s.object, "alpha");
-    return cJSON_IsNumber(alpha) && alpha->valuedouble > 0;
+    return alpha && !(cJSON_IsNumber(alpha) && alpha->valuedouble == 0);
 }
 
 /* The base that alpha stands for: NTK-aware scaling of the base by a factor that is fixed. */

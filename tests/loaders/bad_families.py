@@ -134,6 +134,11 @@ def keys():
     folder("stablelm", in_section("rope_parameters", partial_rotary_factor=0.1), ["config.json", "partial_rotary_factor", "0.1"])
     config("gpt2", "scale_attn_by_inverse_layer_idx", True, ["true", "false"])
     config("gpt2", "n_head", 3, ["3", "64"])
+    folder("hunyuan", in_section("rope_parameters", alpha=-3), ["rope_parameters.alpha", "-3", "0.001"])
+    folder("hunyuan", in_section("rope_parameters", alpha="x"), ["rope_parameters.alpha", "x", "number"])
+    for section in ([1, 2, 3, 4], [1, 2], [1, -2, 3], "x"):
+        folder("qwen2", lambda c, _, section=section: c.update(model_type="qwen2_vl", architectures=None, rope_scaling={"type": "mrope", "mrope_section": section}),
+               ["mrope_section", "three numbers"])
     config("falcon", "alibi", True, ["true", "false"])
     config("falcon", "parallel_attn", False, ["false", "true"])
     folder("falcon-grouped", lambda c, _: c.update(num_kv_heads=3), ["num_key_value_heads", "3", "multiple"])
