@@ -279,6 +279,44 @@ def test_keep_alive(folder):
         check_chat(Client(server), "ash", user("hello"))
 
 
+def ollama(server, path, body):
+    status, answer = Client(server).ask("POST", path, body)
+    assert status == 200, answer
+    return answer
+
+
+def test_stay(folder):
+    """keep_alive of Ollama's requests: of a model of several, by who may; each model answers as alone, and is listed."""
+    paths = [make_model(folder, name) for name in NAMES[:2]]
+    ask = {"messages": user("hello"), "stream": False, "options": {"num_predict": 4, "temperature": 0}}
+    with Models(*flags_of(paths), "--keep-alive", 3600, "--manage", "--embeddings") as server:
+        names = {m["name"] for m in Client(server).ask("GET", "/api/tags")[1]["models"]}
+        assert names == {"ash:latest", "birch:latest"}, names
+        first = ollama(server, "/api/chat", {**ask, "model": "ash"})
+        assert ollama(server, "/api/generate", {"model": "birch:latest", "prompt": "hello", "stream": False, "options": {"num_predict": 4}})["done"]
+        assert states(server) == {"ash": "loaded", "birch": "loaded"}
+        running = {m["name"]: m["expires_at"] for m in Client(server).ask("GET", "/api/ps")[1]["models"]}
+        assert set(running) == {"ash:latest", "birch:latest"}, running
+        assert ollama(server, "/api/chat", {**ask, "model": "ash", "keep_alive": 0})["message"] == first["message"]
+        until(lambda: states(server) == {"ash": "unloaded", "birch": "loaded"})
+        assert ollama(server, "/api/embed", {"model": "birch", "input": "hello", "keep_alive": "2h"})["embeddings"]
+        later = {m["name"]: m["expires_at"] for m in Client(server).ask("GET", "/api/ps")[1]["models"]}
+        assert list(later) == ["birch:latest"] and later["birch:latest"] > running["birch:latest"], (running, later)
+        ollama(server, "/api/generate", {"model": "birch", "keep_alive": "1s"})
+        until(lambda: states(server) == {"ash": "unloaded", "birch": "unloaded"})
+        assert ollama(server, "/api/chat", {**ask, "model": "ash"})["message"] == first["message"]  # the flag's time again
+        assert Client(server).ask("POST", "/api/chat", {**ask, "model": "ash", "keep_alive": "soon"})[0] == 400
+        assert states(server)["ash"] == "loaded"
+    with Models(*flags_of(paths), "--keep-alive", 0, "--manage") as server:
+        ollama(server, "/api/chat", {**ask, "model": "ash", "keep_alive": -1})
+        ollama(server, "/api/chat", {**ask, "model": "birch"})
+        until(lambda: states(server) == {"ash": "loaded", "birch": "unloaded"})
+    with Models(*flags_of(paths), "--keep-alive", 3600) as server:  # who may not unload models
+        ollama(server, "/api/chat", {**ask, "model": "ash", "keep_alive": 0})
+        ollama(server, "/api/chat", {**ask, "model": "birch"})
+        assert states(server) == {"ash": "loaded", "birch": "loaded"}
+
+
 # ---- failures ---------------------------------------------------------------------------------------
 
 def test_failures(folder):

@@ -27,6 +27,9 @@ typedef struct dialect {
      * out of memory. Fields that the chat reads are checked by it: only what has another name or
      * another form is checked here. */
     cJSON *(*request)(const cJSON *body, json_error *e);
+    /* How long the model stays without requests, in seconds, below 0: for good. NULL: a request
+     * cannot say it. 0: this one does not, or not rightly, which `request` refuses. */
+    int (*stay)(const cJSON *body, double *seconds);
     /* The chat has refused the request: puts its sentence into the dialect's words. NULL: they are
      * the same. */
     void (*refused)(const served *m, json_error *e);

@@ -245,11 +245,18 @@ static int ollama_generate_read(answer *a, json_error *e) {
     return 0;
 }
 
+static int ollama_stay(const cJSON *body, double *seconds) {
+    json_error e = {0};
+    int given = 0;
+    return ollama_keep_alive(body, &given, seconds, &e) && given;
+}
+
 const dialect dialect_ollama = {
     .paths = {"/api"},
     .but_for = "/api/v1/", /* OpenAI's, behind a proxy */
     .stream_type = "application/x-ndjson",
     .request = ollama_chat_request,
+    .stay = ollama_stay,
     .refused = ollama_refused,
     .begin = ollama_begin,
     .pieces = ollama_pieces,

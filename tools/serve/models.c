@@ -228,6 +228,11 @@ void models_leave(reading *x) {
     m->used_at = seconds();
 }
 
+void models_stay(const reading *x, double seconds) {
+    if (models_may(x->s, x->http))
+        x->m->stay = seconds;
+}
+
 void models_check(reading *x) {
     if (x->m->phase == MODEL_FAILED)
         set_failure(x->m, &x->e);
@@ -490,6 +495,7 @@ void models_ready(served *m) {
         return;
     m->n_loads++;
     m->phase = MODEL_LOADED;
+    m->stay = m->keep_alive;
     m->asked = 0;
     m->used_at = seconds();
     model_resume(m);
@@ -526,7 +532,7 @@ static void on_hopeless(served *m, const engine_link *l) {
 
 /* 1 if nobody has asked for it for its time. */
 static int is_stale(const served *m, double now) {
-    return m->keep_alive >= 0 && !m->n_held && now - m->used_at >= m->keep_alive;
+    return m->stay >= 0 && !m->n_held && now - m->used_at >= m->stay;
 }
 
 /* What has happened to one model, and what the time brings. */
@@ -588,9 +594,13 @@ static int is_admin(const char *name) {
     return !strncmp(name, admin, n) && (!name[n] || name[n] == '-');
 }
 
-int models_permit(const serve *s, http_request *r) {
+int models_may(const serve *s, const http_request *r) {
     const int has_key = r->key >= 0 && (size_t)r->key < s->access.n_keys;
-    if (s->flags->manage || (has_key && is_admin(s->access.names[r->key])))
+    return s->flags->manage || (has_key && is_admin(s->access.names[r->key]));
+}
+
+int models_permit(const serve *s, http_request *r) {
+    if (models_may(s, r))
         return 1;
     http_error(r, 403, "permission_error", NULL, "not_permitted",
                "models are loaded, unloaded, pulled and deleted with --manage alone, or with a key "

@@ -70,6 +70,7 @@ typedef struct served {
     app_flags flags;
     sampling_flags sampling;
     double keep_alive; /* seconds without requests before it is unloaded; below 0: it stays */
+    double stay;       /* the same while it is loaded: keep_alive, or what a request has asked for */
     /* ---- its life ---- */
     model_phase phase;
     char why[512];          /* the sentence of MODEL_FAILED */
@@ -135,6 +136,9 @@ void models_enter(struct reading *x);
 void models_leave(struct reading *x);
 /* Sets x->e if its model has failed meanwhile. */
 void models_check(struct reading *x);
+/* The model of x stays for so long without requests (as keep_alive) until it is unloaded or another
+ * request says otherwise; if its sender may unload models. */
+void models_stay(const struct reading *x, double seconds);
 /* An engine of m is ready. */
 void models_ready(served *m);
 
@@ -165,6 +169,7 @@ void model_free_settings(served *m);
 /* Whether r may load, unload, pull or delete: with --manage, or with a key whose name is "admin" or
  * begins with "admin-"; on loopback, too, since browsers reach it. 0: r is answered with 403. */
 int models_permit(const struct serve *s, http_request *r);
+int models_may(const struct serve *s, const http_request *r); /* the same without an answer */
 /* "unloaded", "loading", "loaded" or "failed". */
 const char *models_state(const served *m);
 /* Begins to load it; it is when its state says so. 0: the error is set: it is loaded already. */

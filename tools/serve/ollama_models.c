@@ -122,7 +122,7 @@ static int is_on_card(const served *m) {
 static void put_running(const served *m, mn_text *out) {
     const double now = (double)time(NULL);
     const double left =
-        m->keep_alive < 0 || !m->s->models.lazy ? FOREVER : m->used_at + m->keep_alive - seconds();
+        m->stay < 0 || !m->s->models.lazy ? FOREVER : m->used_at + m->stay - seconds();
     put_listed(m, m->name, out);
     mn_text_puts(out, ",\"expires_at\":");
     ollama_put_time(out, now + (left > 0 ? left : 0));

@@ -51,6 +51,8 @@ static void reading_finish(reading *x) {
     serve_leave(x->s, x->http);
     if (x->counts)
         snprintf(x->http->model, sizeof x->http->model, "%s", x->m->name);
+    if (x->has_stay)
+        models_stay(x, x->stay);
     x->begin(x);
 }
 
@@ -73,10 +75,13 @@ static void arrive(reading *x) {
     x->text = NULL;
     if (!x->e.failed && json_read_string(x->body, "model", &name, &x->e))
         x->m = models_choose(x->s, name, &x->e);
-    if (x->m)
+    const dialect *d = dialect_of(x->http->path);
+    if (x->m) {
+        x->has_stay = d && d->stay && d->stay(x->body, &x->stay);
         models_enter(x);
-    else
+    } else {
         reading_refuse(x);
+    }
 }
 
 static void work(task *t) {

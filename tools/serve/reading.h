@@ -16,6 +16,8 @@ typedef struct reading {
     cJSON *body;        /* of the request; its owner's texts may point into it */
     json_error e;
     int key;     /* of the request */
+    double stay; /* of its model, if it has_stay */
+    int has_stay;
     int running; /* a thread has it: nothing else may be touched */
     int counts;  /* it is a request of generations: it needs room in the queue while it is read */
     int streams; /* its answer may be an event stream */
