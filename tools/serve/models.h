@@ -70,7 +70,7 @@ typedef struct served {
     app_flags flags;
     sampling_flags sampling;
     double keep_alive; /* seconds without requests before it is unloaded; below 0: it stays */
-    double stay;       /* the same while it is loaded: keep_alive, or what a request has asked for */
+    double stay; /* the same while it is loaded: keep_alive, or what a request has asked for */
     /* ---- its life ---- */
     model_phase phase;
     char why[512];          /* the sentence of MODEL_FAILED */
