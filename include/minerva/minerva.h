@@ -337,12 +337,21 @@ typedef struct {
  * NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out);
 
+/* A tensor of the file that mn_model_convert writes. */
+typedef struct {
+    mn_str name;
+    const char *dtype, *stored; /* in the file; in the model: "" = the tensor is made here */
+    int64_t dim[MN_MAX_DIM];    /* dim[0] outermost */
+    uint32_t n_dim, pad;
+    uint64_t bytes;
+} mn_convert_item;
+
 /* Writes the model as one GGUF file for any reader of GGUF: tensors and keys are converted to
  * GGUF's conventions; tokeniser and chat template are included. The file appears under its name
  * when it is complete; after an error or a cancel nothing is left. Uses all threads of the
- * runtime and about 16 MiB. MN_INVALID: an unknown type. MN_BAD_FILE: names the tensor that
- * contains a NaN or an infinity. MN_IO_ERROR: the file exists, or cannot be written.
- * MN_CANCELLED: by progress. */
+ * runtime and about 16 MiB. MN_INVALID: an unknown type, or a member of types that is no
+ * PATTERN=TYPE or applies to no tensor. MN_BAD_FILE: names the tensor that contains a NaN or an
+ * infinity. MN_IO_ERROR: the file exists, or cannot be written. MN_CANCELLED: by progress. */
 typedef struct {
     uint32_t size, flags;
     /* "q4_k_m", "f16", ...: docs/model-formats.md lists them; NULL = as stored, or the nearest
@@ -351,8 +360,17 @@ typedef struct {
     /* in bytes, on the calling thread; non-zero cancels. May be NULL */
     int (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
+    /* n_types texts "PATTERN=TYPE": a matrix whose name in the file has a match of the regular
+     * expression (PCRE2) PATTERN gets that type, which is no mix; the first one that matches
+     * counts. What is always f32 stays so. */
+    const char *const *types;
+    uint32_t n_types, pad;
+    /* called with arg for each tensor in the order of the file before the first byte is written,
+     * and at the end with the whole file's size and NULL. May be NULL */
+    void (*item)(void *arg, const mn_convert_item *item, uint64_t total);
 } mn_convert_params;
 #define MN_CONVERT_REPLACE 1u /* an existing file is replaced */
+#define MN_CONVERT_DRY_RUN 2u /* nothing is written; path is not used, but not NULL */
 /* NULL: params: the defaults; m, path: MN_INVALID. */
 MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
                                   const mn_convert_params *params, mn_error *err);

@@ -62,6 +62,28 @@ static mn_status check_runs(const mn_model *m, mn_error *err) {
     return st;
 }
 
+/* Each tensor of the file, then the size of the whole. */
+static mn_status tell_items(const mn_convert_plan *p, const mn_convert_params *params,
+                            mn_error *err) {
+    mn_text head = {0};
+    const mn_status st = mn_gguf_header(p, &head, err);
+    const uint64_t total = head.len + p->data_bytes;
+    for (size_t i = 0; i < p->n_tensors && !st; i++) {
+        const mn_out_tensor *t = &p->tensors[i];
+        mn_convert_item item = {.name = t->name,
+                                .dtype = mn_dtype_name(t->type.id),
+                                .stored = t->src ? mn_dtype_name(t->src->dtype.id) : "",
+                                .n_dim = t->n_dim,
+                                .bytes = t->bytes};
+        memcpy(item.dim, t->dim, sizeof item.dim);
+        params->item(params->arg, &item, total);
+    }
+    mn_text_free(&head);
+    if (!st)
+        params->item(params->arg, NULL, total);
+    return st;
+}
+
 mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params,
                            mn_error *err) {
     mn_convert_params own = {.size = sizeof own};
@@ -71,12 +93,15 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
     if (!st)
         st = mn_args_take(MN_SIZED_CONVERT_PARAMS, &own, params, err);
     if (!st)
-        st = mn_args_flags(err, "mn_convert_params.flags", own.flags, MN_CONVERT_REPLACE);
+        st = mn_args_flags(err, "mn_convert_params.flags", own.flags,
+                           MN_CONVERT_REPLACE | MN_CONVERT_DRY_RUN);
     if (st)
         return st;
     mn_convert_plan p = {.model = m->canonical};
     const mn_convert_run run = {m->rt->pool, own.flags & MN_CONVERT_REPLACE, own.progress, own.arg};
     st = find_type(own.type, &p.type, err);
+    if (!st)
+        st = mn_convert_rules_read(own.types, own.n_types, &p.rules, err);
     if (!st)
         st = check_runs(m, err);
     if (!st)
@@ -91,7 +116,9 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         st = put_token_types(&p, err);
     if (!st)
         mn_convert_remark(&p);
-    if (!st)
+    if (!st && own.item)
+        st = tell_items(&p, &own, err);
+    if (!st && !(own.flags & MN_CONVERT_DRY_RUN))
         st = mn_convert_write(&p, path, &run, err);
     mn_convert_plan_free(&p);
     return st;

@@ -1,7 +1,7 @@
 /* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian).
  *
- * plan.c decides which tensors the file holds, in which form and type; meta.c which keys;
- * gguf_out.c lays both out; write.c turns rows and writes them. Convention keys of loaders
+ * plan.c decides which tensors the file holds and in which form; pick.c in which type; meta.c which
+ * keys; gguf_out.c lays both out; write.c turns rows and writes them. Convention keys of loaders
  * (minerva.*) are applied, so that readers of GGUF find GGUF's conventions. */
 #ifndef MN_CONVERT_H
 #define MN_CONVERT_H
@@ -11,16 +11,48 @@
 #define MN_GGUF_ALIGNMENT 32 /* of the data of each tensor; what readers expect without a key */
 
 /* ---- types.c: what --type asks for ----------------------------------------------------------- */
+typedef enum {
+    MN_MIX_NONE, /* one type for all */
+    MN_MIX_Q2_K,
+    MN_MIX_Q2_K_S,
+    MN_MIX_Q3_K_S,
+    MN_MIX_Q3_K_M,
+    MN_MIX_Q3_K_L,
+    MN_MIX_Q4_K_S,
+    MN_MIX_Q4_K_M,
+    MN_MIX_Q5_K_S,
+    MN_MIX_Q5_K_M,
+    MN_MIX_COUNT
+} mn_convert_mix; /* which tensors have another type: pick.c */
 typedef struct {
-    const char *name;   /* "q4_k_m" */
-    uint32_t dtype;     /* of matrices */
-    uint32_t more;      /* mixes: type of the tensors that matter more; 0 = one type for all */
-    uint32_t qkv;       /* mixes: attn_qkv */
+    const char *name; /* "q4_k_m" */
+    uint32_t dtype;   /* of matrices */
+    mn_convert_mix mix;
     uint32_t file_type; /* general.file_type */
 } mn_convert_type;
 const mn_convert_type *mn_convert_type_find(const char *name); /* NULL = unknown */
-const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* the pure one; NULL = none */
+const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* of its name; NULL = none */
 void mn_convert_type_list(mn_text *out);
+
+/* ---- rules.c: PATTERN=TYPE ------------------------------------------------------------------- */
+typedef struct {
+    const char *text; /* the caller's */
+    void *code;       /* the compiled pattern */
+    void *data;       /* of a search */
+    uint32_t dtype;
+    bool used; /* some tensor has its type by this rule */
+} mn_convert_rule;
+typedef struct {
+    mn_convert_rule *at;
+    size_t n;
+} mn_convert_rules;
+/* MN_INVALID: which text is no PATTERN=TYPE, and why. */
+mn_status mn_convert_rules_read(const char *const *texts, uint32_t n, mn_convert_rules *out,
+                                mn_error *err);
+/* dtype: the type by the first rule that matches, which is marked as used; 0 = none does.
+ * MN_INVALID: the search for a pattern takes too long. */
+mn_status mn_convert_rules_find(mn_convert_rules *r, mn_str name, uint32_t *dtype, mn_error *err);
+void mn_convert_rules_free(mn_convert_rules *r);
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
 /* How the rows of a tensor in the file are ordered, beside the model's rows: heads of `head` rows
@@ -48,6 +80,7 @@ typedef struct {
 typedef struct {
     const mn_canonical *model;
     const mn_convert_type *type; /* NULL: as stored */
+    mn_convert_rules rules;      /* freed with the plan */
     mn_hparams hp, plain;        /* plain: as read by a program that knows no minerva.* key */
     mn_arena arena;
     mn_out_tensor *tensors;
@@ -63,6 +96,17 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err);
 const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p);
 uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the model's row that goes to this one */
 void mn_convert_plan_free(mn_convert_plan *p);
+/* The layer of "blk.N.", or -1; *rest: what comes behind. */
+int64_t mn_convert_layer_of(mn_str name, mn_str *rest);
+
+/* ---- pick.c: the types of tensors ------------------------------------------------------------ */
+/* dtype: the type that is wanted for the tensor, for rows of any width. */
+mn_status mn_convert_pick(mn_convert_plan *p, const mn_tensor_info *t, uint32_t *dtype,
+                          mn_error *err);
+/* That type, or the next one whose blocks fit rows of n. */
+uint32_t mn_convert_fitting(uint32_t dtype, int64_t n);
+/* MLX whose codes, scales and offsets Q4_1 holds as they are. */
+bool mn_convert_fits_q4_1(const mn_tensor_info *t);
 
 /* ---- remarks.c ------------------------------------------------------------------------------- */
 /* Warns of parts of the file that other programs do not support, of types that differ from the

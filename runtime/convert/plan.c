@@ -1,8 +1,8 @@
-/* plan.c -- which tensors a converted file holds, in which form, order of rows and type.
+/* plan.c -- which tensors a converted file holds, in which form and order of rows; pick.c has their
+ * types.
  *
  * The plan refers to the model's tensors, which outlive it; what it makes (factors of the rotary
- * embedding) is in its arena. Nothing is read here but rows of scales, where a type depends on
- * them: write.c does the rest. */
+ * embedding) is in its arena. Nothing is read here: write.c does the rest. */
 #include "convert/convert.h"
 #include "convert/rows.h"
 #include "convert/quant.h"
@@ -28,8 +28,7 @@ static bool convert_has_name(const mn_canonical *m, mn_str name) {
     return false;
 }
 
-/* The layer of "blk.N.", or -1; *rest: what comes behind. */
-static int64_t convert_layer_of(mn_str name, mn_str *rest) {
+int64_t mn_convert_layer_of(mn_str name, mn_str *rest) {
     int64_t layer = 0;
     uint64_t at = 4;
     *rest = name;
@@ -45,124 +44,6 @@ static int64_t convert_layer_of(mn_str name, mn_str *rest) {
         return -1;
     *rest = (mn_str){name.ptr + at + 1, name.len - at - 1};
     return layer;
-}
-
-static bool is_experts(mn_str rest) {
-    return mn_str_ends(rest, "_exps.weight");
-}
-
-/* Small, or read as f32 by every reader: norms, biases, routers, sinks, learned positions,
- * angles. */
-static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
-    if (t->n_dim < 2 || mn_str_ends(rest, ".bias") || mn_str_ends(rest, "norm.weight"))
-        return true;
-    return mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight") ||
-           mn_str_is(rest, "token_types.weight");
-}
-
-/* ---- types ----------------------------------------------------------------------------------- */
-
-/* Every scale and offset is an f16: then Q4_1 holds the same values. */
-static bool halves_suffice(const mn_tensor_info *t) {
-    const uint64_t rows = mn_row_count(t);
-    const int64_t n = t->dim[t->n_dim - 1] / t->dtype.block_elems;
-    for (uint32_t plane = 1; plane < 3; plane++) {
-        const uint32_t type = mn_tensor_plane(t, 0, plane)->dtype;
-        for (uint64_t r = 0; r < rows; r++) {
-            const mn_row_place p = mn_row_find(t, r, plane);
-            for (int64_t b = 0; b < n; b++) {
-                const float v = mn_plane_value(type, p.at + b * p.step);
-                const float half = mn_f16_to_f32(mn_f32_to_f16(v));
-                if (!(half == v))
-                    return false;
-            }
-        }
-    }
-    return true;
-}
-
-static bool fits_q4_1(const mn_tensor_info *t) {
-    const uint32_t bits = mn_mlx_bits(t->dtype.id);
-    return bits && bits <= 4 && halves_suffice(t);
-}
-
-/* GGUF's type for one that it lacks, and that holds the same values, or nearly: f16. */
-static uint32_t kept_type(const mn_tensor_info *t) {
-    uint32_t number;
-    if (t->dtype.id == MN_F64) /* nothing computes with it */
-        return MN_F32;
-    if (mn_dtype_ggml(t->dtype.id, &number))
-        return t->dtype.id;
-    if (t->dtype.id == MN_MXFP4_SPLIT)
-        return MN_MXFP4;
-    if (fits_q4_1(t))
-        return MN_Q4_1;
-    return MN_F16;
-}
-
-/* Layers whose attn_v and ffn_down matter more: the first and last eighth, and of the others every
- * third. */
-static bool matters(int64_t layer, int64_t n) {
-    const int64_t eighth = n / 8;
-    if (layer < eighth || layer >= 7 * n / 8)
-        return true;
-    return (layer - eighth) % 3 == 2;
-}
-
-/* The type that a mix (q4_k_m) has for the tensor. */
-static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer) {
-    const mn_convert_type *k = p->type;
-    const bool value = mn_str_is(rest, "attn_v.weight");
-    const bool down = convert_begins(rest, "ffn_down");
-    const bool eight = p->hp.n_expert == 8; /* attention is a small part of such a model */
-    if (!k->more)
-        return k->dtype;
-    if (mn_str_is(rest, p->hp.tied ? "token_embd.weight" : "output.weight"))
-        return k->more;
-    if (mn_str_is(rest, "attn_qkv.weight"))
-        return k->qkv;
-    if (eight && (value || mn_str_is(rest, "attn_k.weight")))
-        return MN_Q8_0;
-    if (eight && mn_str_is(rest, "attn_output.weight"))
-        return MN_Q5_K;
-    const bool finer = (value || down) && matters(layer, p->hp.n_layer);
-    if (finer)
-        return k->more;
-    return k->dtype;
-}
-
-/* The next type whose blocks fit rows of n. */
-static uint32_t fitting(uint32_t dtype, int64_t n) {
-    static const uint32_t instead[][2] = {{MN_Q2_K, MN_IQ4_NL},   {MN_Q3_K, MN_IQ4_NL},
-                                          {MN_IQ4_XS, MN_IQ4_NL}, {MN_Q4_K, MN_Q5_0},
-                                          {MN_Q5_K, MN_Q5_1},     {MN_Q6_K, MN_Q8_0}};
-    mn_dtype t;
-    if (mn_dtype_by_id(dtype, &t) && n % t.block_elems == 0)
-        return dtype;
-    for (size_t i = 0; i < MN_COUNT(instead); i++)
-        if (instead[i][0] == dtype)
-            return fitting(instead[i][1], n);
-    return MN_F16;
-}
-
-/* The type that is wanted, for rows of any width. */
-static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
-    mn_str rest;
-    const int64_t layer = convert_layer_of(t->name, &rest);
-    const uint32_t stored = t->dtype.id;
-    uint32_t number;
-    if (!mn_dtype_is_weight(stored) && mn_dtype_ggml(stored, &number))
-        return stored;
-    if (!p->type && !strcmp(p->model->format, "gguf"))
-        return stored;
-    if (stays_f32(t, rest))
-        return MN_F32;
-    if (!p->type)
-        return kept_type(t);
-    /* MXFP4 was made for experts; what else such a model has is stored finer. */
-    if (p->type->dtype == MN_MXFP4 && p->hp.n_expert && !is_experts(rest))
-        return MN_Q8_0;
-    return mixed_type(p, rest, layer);
 }
 
 /* ---- conventions ----------------------------------------------------------------------------- */
@@ -268,10 +149,12 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
         .n_dim = t->n_dim,
     };
     mn_str rest;
-    const int64_t layer = convert_layer_of(t->name, &rest);
+    const int64_t layer = mn_convert_layer_of(t->name, &rest);
     memcpy(out.dim, t->dim, sizeof out.dim);
-    out.wanted = pick_type(p, t);
-    mn_dtype_by_id(fitting(out.wanted, t->dim[t->n_dim - 1]), &out.type);
+    const mn_status picked = mn_convert_pick(p, t, &out.wanted, err);
+    if (picked)
+        return picked;
+    mn_dtype_by_id(mn_convert_fitting(out.wanted, t->dim[t->n_dim - 1]), &out.type);
     out.order = order_of(p, layer, rest);
     if (t->n_dim == 1 && t->n_parts > 1) {
         const uint32_t id = t->dtype.id;
@@ -292,7 +175,7 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
                        mn_dtype_name(out.type.id));
     if (p->hp.norm_offset != p->plain.norm_offset && mn_str_ends(rest, "norm.weight"))
         out.add = (float)p->hp.norm_offset;
-    out.codes = out.type.id == MN_Q4_1 && fits_q4_1(t);
+    out.codes = out.type.id == MN_Q4_1 && mn_convert_fits_q4_1(t);
     return convert_place(p, out, err);
 }
 
@@ -399,6 +282,12 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
         else
             p->n_left_out++;
     }
+    for (size_t i = 0; i < p->rules.n && !st; i++)
+        if (!p->rules.at[i].used)
+            st = mn_fail(err, MN_INVALID,
+                         "\"%.200s\" applies to no tensor: no name of a matrix matches, or earlier "
+                         "patterns have all that do",
+                         p->rules.at[i].text);
     if (!st)
         st = put_factors(p, err);
     if (!st)
@@ -409,6 +298,7 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
 }
 
 void mn_convert_plan_free(mn_convert_plan *p) {
+    mn_convert_rules_free(&p->rules);
     mn_free(p->tensors);
     mn_free(p->meta);
     mn_arena_free(&p->arena);

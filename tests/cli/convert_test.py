@@ -102,14 +102,15 @@ def test_packed_checkpoints():
 def test_types_storyteller():
     """A trained model: each type at its own distance, sizes as the type says."""
     limits = {"f32": 1e-6, "bf16": 0.02, "f16": 0.002, "q8_0": 0.02, "q6_k": 0.05, "q5_k": 0.08, "q5_1": 0.1, "q5_0": 0.1, "q4_k": 0.16,
-              "q4_1": 0.2, "q4_0": 0.2, "iq4_nl": 0.17, "iq4_xs": 0.17, "q4_k_m": 0.15, "q5_k_m": 0.08, "mxfp4": 0.3, "q3_k": 0.35, "q2_k": 0.7}
+              "q4_1": 0.2, "q4_0": 0.2, "iq4_nl": 0.17, "iq4_xs": 0.17, "q4_k_m": 0.15, "q5_k_m": 0.08, "mxfp4": 0.3, "q3_k": 0.35, "q2_k": 0.7,
+              "q4_k_s": 0.16, "q5_k_s": 0.08, "q3_k_l": 0.3, "q3_k_m": 0.32, "q3_k_s": 0.35, "q2_k_s": 0.7}
     bits = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q6_k": 6.5625, "q5_k": 5.5, "q5_1": 6, "q5_0": 5.5, "q4_k": 4.5, "q4_1": 5, "q4_0": 4.5,
             "iq4_nl": 4.5, "iq4_xs": 4.25, "mxfp4": 4.25, "q3_k": 3.4375, "q2_k": 2.625}
     with scratch() as folder:
         want, found = logits(MODEL, PROMPT, folder), {}
         for kind, limit in limits.items():
             out = os.path.join(folder, kind + ".gguf")
-            convert(MODEL, out, "--type", kind)
+            convert(MODEL, out, "--type", kind, *(["--type", ".=" + kind] if kind == "q2_k" else []))  # the name is a mix's, too
             found[kind] = relative_l2(logits(out, PROMPT, folder), want)
             assert found[kind] <= limit, "%s: %.3g, at most %g" % (kind, found[kind], limit)
             info = minerva("inspect", out, "--json").json()
@@ -150,6 +151,47 @@ def test_types_mixes():
             equal(types["blk.1.attn_output.weight"], "q5_1")  # q5_k
             equal([types[t] for t in ("blk.0.attn_q.weight", "token_embd.weight", "output.weight")], [base, base, more])
             equal([types["blk.%d.ffn_down_exps.weight" % i] for i in range(4)], [base, base, more, more])
+
+
+def planned(source, *args):
+    """The table of --dry-run: (stored, type) by name; and the size of the file."""
+    lines = minerva("convert", source, "--dry-run", *args).out.splitlines()
+    rows = [line.split() for line in lines[1:lines.index("")]]
+    return {r[0]: tuple(r[-4:-2]) for r in rows}, int(lines[-1].split("(")[1].split()[0])
+
+
+def test_types_named_mixes():
+    """The tensors that each mix has in other types than its own, of six layers whose heads share k and v by two."""
+    every = range(6)
+    want = {"q2_k": {"attn_v": {"q3_k": every}, "ffn_down": {"q3_k": every}, "attn_output": {"q3_k": every}}, "q2_k_s": {}, "q3_k_s": {},
+            "q3_k_m": {"attn_v": {"q5_k": (0, 1), "q4_k": (2, 3, 4, 5)}, "ffn_down": {"q4_k": every}, "attn_output": {"q4_k": every}},
+            "q3_k_l": {"attn_v": {"q5_k": every}, "ffn_down": {"q5_k": every}, "attn_output": {"q5_k": every}},
+            "q4_k_s": {"attn_v": {"q5_k": (0, 1, 2, 3)}}, "q4_k_m": {"attn_v": {"q6_k": (2, 5)}, "ffn_down": {"q6_k": (2, 5)}},
+            "q5_k_s": {}, "q5_k_m": {"attn_v": {"q6_k": (2, 5)}, "ffn_down": {"q6_k": (2, 5)}}}
+    for mix, kinds in want.items():
+        types = {name: kind for name, (_, kind) in planned(MODEL, "--type", mix)[0].items() if "norm" not in name}
+        equal(types.pop("token_embd.weight"), "q6_k")
+        for name, found in types.items():
+            layer, kind = int(name.split(".")[1]), name.split(".")[2]
+            expected = [t for t, layers in kinds.get(kind, {}).items() if layer in layers] or [mix[:4]]
+            equal((mix, name, found), (mix, name, expected[0]))
+
+
+def test_types_rules():
+    """PATTERN=TYPE: the first pattern that a name matches; vectors and norms stay; the plan is what is written."""
+    with scratch() as folder:
+        args = ["--type", "q4_k_m", "--type", r"^blk\.(0|1)\.attn_v=q8_0", "--type", "attn_v=f16", "--type", "embd=Q5_K"]
+        types, size = planned(MODEL, *args)
+        equal([types["blk.%d.attn_v.weight" % i][1] for i in range(6)], ["q8_0"] * 2 + ["f16"] * 4)
+        equal((types["token_embd.weight"], types["blk.2.ffn_down.weight"], types["output_norm.weight"]), (("bf16", "q5_k"), ("bf16", "q6_k"), ("bf16", "f32")))
+        out = os.path.join(folder, "a.gguf")
+        convert(MODEL, out, *args)
+        info = minerva("inspect", out, "--json").json()
+        equal({t["name"]: t["dtype"] for t in info["tensors"]}, {name: kind for name, (_, kind) in types.items()})
+        equal((os.path.getsize(out), info["metadata"]["general.file_type"]), (size, 15))
+        types, _ = planned(out, "--type", ".=q4_k")  # of a GGUF file the others stay as they are
+        equal((types["blk.0.attn_v.weight"], types["output_norm.weight"]), (("q8_0", "q4_k"), ("f32", "f32")))
+        equal(os.listdir(folder), ["a.gguf"])
 
 
 def test_types_parts():
@@ -601,6 +643,12 @@ def test_errors_arguments():
     with scratch() as folder:
         out = os.path.join(folder, "a.gguf")
         is_error(convert(MODEL, out, "--type", "q9_9", code=2), "--type", "q9_9", "q4_k_m")
+        for rule, *said in (("attn_w=q8_0", "applies to no tensor"), ("output_norm=q8_0", "applies to no tensor"), ("(=q8_0", "regular expression", "byte 1"),
+                            ("attn_v=q9", 'unknown type "q9"'), ("attn_v=q4_k_m", "mix"), ("=q8_0", "PATTERN=TYPE"), ("attn_v=", 'unknown type ""'),
+                            ("^(.+)+[0-9]$=q8_0", "too long")):
+            is_error(convert(MODEL, out, "--type", rule, code=2), "--type", rule.split("=")[0][:20], *said)
+        is_error(convert(MODEL, out, "--type", "attn_v=q8_0", "--type", "blk=q8_0", "--type", "attn_v=q4_0", code=2), '"attn_v=q4_0" applies to no tensor')
+        is_error(convert(MODEL, out, "--type", "q8_0", "--type", "q4_0", code=2), "--type", "q8_0 and q4_0")
         is_error(minerva("convert", MODEL, code=2), "-o")
         is_error(minerva("convert", "-o", out, code=2), "no model")
         is_error(minerva("convert", MODEL, "-o", "", code=2), "-o")
