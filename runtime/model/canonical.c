@@ -144,13 +144,16 @@ static mn_status canonical_count_elements(const mn_canonical *m, mn_model_tensor
     return MN_OK;
 }
 
-/* Whether the plane's blocks are within its bytes, and these in one file. */
+/* Whether the plane's blocks are within its bytes, and these in one file; or in one block of the
+ * loader's memory, where it has put what the format stores in another order. */
 static bool lies_in_file(const mn_canonical *m, const mn_plane *p, uint32_t n_dim) {
     mn_dtype t;
     uint64_t extent;
     if (!mn_dtype_by_id(p->dtype, &t) || !plane_extent(p, n_dim, t, &extent))
         return false;
-    return extent <= p->bytes && mark_file(m, p->ptr, p->bytes);
+    if (extent > p->bytes)
+        return false;
+    return mark_file(m, p->ptr, p->bytes) || mn_ledger_holds(m->memory, p->ptr, p->bytes);
 }
 
 /* Whether the parts of a vector, which the host gathers, are its elements and of its type. Parts of
@@ -352,6 +355,7 @@ static mn_status fail_open(const mn_canonical *m, mn_status st, mn_error *err) {
 static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     m->loader = c->ref->loader;
     m->callee = c->ref->callee;
+    m->memory = c->ref->memory;
     m->format = mn_strndup(c->format, strlen(c->format));
     if (!m->format)
         return mn_fail_memory(err, sizeof c->format);

@@ -1,12 +1,13 @@
 /* model.h -- the canonical model: what a loader described, checked once and believed afterwards.
  *
  * Owns the mapped files and the loader's parse. Names are GGUF's. Every plane of every tensor lies
- * inside its file; every tensor that the architecture needs is there with the shape that the
- * hyper-parameters say. */
+ * inside its file, or in memory of the loader that lives as long as its parse; every tensor that
+ * the architecture needs is there with the shape that the hyper-parameters say. */
 #ifndef MN_MODEL_H
 #define MN_MODEL_H
 #include "base/base.h"
 #include "base/call.h"
+#include "base/ledger.h"
 #include "base/sealed.h"
 #include "model/meta.h"
 
@@ -17,6 +18,7 @@ typedef struct {
     mn_str id;
     const mn_patterns *patterns;
     const mn_callee *callee; /* for MN_WATCHED; may be NULL */
+    mn_ledger *memory;       /* that the loader has of the host; NULL: not known */
 } mn_loader_ref;
 
 /* The files of one model, in the order of their names: what the path names, its shards, and
@@ -45,6 +47,7 @@ typedef struct mn_canonical {
     mn_file_set files;
     const mn_loader *loader;
     const mn_callee *callee;
+    mn_ledger *memory;
     mn_parsed *parsed;
     mn_meta meta;
     mn_model_tensor_entry *tensors;

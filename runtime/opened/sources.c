@@ -17,7 +17,8 @@ mn_status mn_loader_refs(const mn_runtime *rt, mn_loader_ref **out, uint32_t *n,
                                         .self = r[i].plugin->self,
                                         .id = r[i].id,
                                         .patterns = &r[i].patterns,
-                                        .callee = r[i].callee};
+                                        .callee = r[i].callee,
+                                        .memory = r[i].memory};
     *out = refs;
     *n = k;
     return MN_OK;

@@ -31,14 +31,15 @@ static void host_log(void *self, int32_t level, mn_str msg) {
 }
 
 static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
-    (void)self;
-    return bytes > SIZE_MAX || align > SIZE_MAX ? NULL
-                                                : mn_alloc_aligned((size_t)bytes, (size_t)align);
+    mn_plugin_host *host = self;
+    if (bytes > SIZE_MAX || align > SIZE_MAX)
+        return NULL;
+    return mn_ledger_alloc(&host->memory, (size_t)bytes, (size_t)align);
 }
 
 static void host_release(void *self, void *ptr) {
-    (void)self;
-    mn_free(ptr);
+    mn_plugin_host *host = self;
+    mn_ledger_free(&host->memory, ptr);
 }
 
 static mn_status host_parallel(void *self, uint32_t n,
@@ -113,6 +114,7 @@ bool mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, cons
     };
     host->table = mn_given_array(&table, 1, sizeof table, &host->pages);
     host->services = services;
+    mn_ledger_init(&host->memory);
     id_of_path(path, host->id, sizeof host->id);
     host->callee = (mn_callee){.id = host->id, .path = path, .watch = services->watch};
     return host->table;

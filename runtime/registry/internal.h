@@ -41,6 +41,7 @@ typedef struct mn_plugin_host {
     _Atomic uint32_t n_logged;
     char id[64];    /* until the plugin has told its id: its file's name */
     mn_text report; /* of the probe */
+    mn_ledger memory;
 } mn_plugin_host;
 /* host_cache.c: what mn_host.query has for MN_CACHE_ID */
 extern const mn_cache mn_plugin_cache;

@@ -49,6 +49,7 @@ bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, c
     if (!done || !rec->host)
         return false;
     rec->callee = &rec->host->callee;
+    rec->memory = &rec->host->memory;
     return mn_plugin_host_init(rec->host, services, rec->path);
 }
 
@@ -63,6 +64,7 @@ void mn_plugin_record_clear(mn_plugin_record *rec) {
     if (rec->host) {
         mn_sealed_free(rec->host->pages);
         mn_text_free(&rec->host->report);
+        mn_ledger_clear(&rec->host->memory);
     }
     mn_free(rec->host);
 }
@@ -205,6 +207,8 @@ static bool find_tables(mn_plugin_record *rec) {
     rec->group = group;
     rec->backend = backend;
     rec->loader = loader;
+    if (loader)
+        atomic_store(&rec->host->memory.notes, true);
     return true;
 }
 

@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "base/call.h"
 #include "base/config.h"
+#include "base/ledger.h"
 
 typedef struct mn_registry mn_registry;
 
@@ -73,6 +74,7 @@ typedef struct {
     void *handle;
     struct mn_plugin_host *host; /* the registry's */
     const mn_callee *callee;     /* for MN_WATCHED around calls of its functions */
+    mn_ledger *memory;           /* that it has of the host */
     uint64_t file_dev, file_ino;
 } mn_plugin_record;
 

@@ -1,5 +1,6 @@
 /* test_base.c -- errors, memory, strings, numbers, data types, files. */
 #include "unit.h"
+#include "base/ledger.h"
 #include "base/sealed.h"
 #include <locale.h>
 #include <math.h>
@@ -552,9 +553,36 @@ static void sealed_rest(void **state) {
     assert_false(mn_sealed_has(files));
 }
 
+/* The memory of a loader, of which planes may be made. */
+static void ledger(void **state) {
+    (void)state;
+    mn_ledger l = {0};
+    mn_ledger_init(&l);
+    uint8_t *before = mn_ledger_alloc(&l, 64, 16);
+    assert_false(mn_ledger_holds(&l, before, 1)); /* nothing is noted yet */
+    atomic_store(&l.notes, true);
+    uint8_t *a = mn_ledger_alloc(&l, 64, 64);
+    uint8_t *b = mn_ledger_alloc(&l, 100, 16);
+    assert_true(mn_ledger_holds(&l, a, 64));
+    assert_true(mn_ledger_holds(&l, b + 99, 1));
+    assert_true(mn_ledger_holds(&l, b + 100, 0));
+    assert_false(mn_ledger_holds(&l, b + 99, 2));
+    assert_false(mn_ledger_holds(&l, b + 1, UINT64_MAX));
+    assert_false(mn_ledger_holds(&l, before, 1));
+    assert_false(mn_ledger_holds(NULL, a, 1));
+    mn_ledger_free(&l, a);
+    mn_ledger_free(&l, before);
+    mn_ledger_free(&l, NULL);
+    assert_true(mn_ledger_holds(&l, b, 100));
+    mn_ledger_free(&l, b);
+    assert_false(mn_ledger_holds(&l, b, 1));
+    mn_ledger_clear(&l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors),
+        cmocka_unit_test(ledger),
         cmocka_unit_test(memory),
         cmocka_unit_test(strings),
         cmocka_unit_test(plain_text),
