@@ -1,5 +1,6 @@
 /* layout.c -- tensors that checkpoints store otherwise than a graph wants them: described by
  * strides and planes where they lie, never moved. Tensors still have their native names here. */
+#include "affine.h"
 #include "families.h"
 #include <string.h>
 
@@ -413,6 +414,78 @@ static mn_status read_nvfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     return st;
 }
 
+/* ---- small integers in groups ---------------------------------------------------------------- */
+
+/* How a format names the tensors of a matrix, the codes first; NULL: it has none such. */
+typedef struct {
+    const char *data, *scale, *zero, *shape, *order, *whole, *bias;
+    mn_status (*read)(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
+} packed_format;
+static const packed_format packed_formats[] = {
+    {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx",
+     ".weight_global_scale", NULL, compressed_read},
+    {".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL, ".bias", columns_read},
+};
+
+/* The format whose codes t holds; NULL: none's. */
+static const packed_format *packed_format_of(const mn_parsed_tensor *t) {
+    for (size_t i = 0; i < MN_COUNT(packed_formats); i++)
+        if (mn_str_ends(t->native, packed_formats[i].data))
+            return &packed_formats[i];
+    return NULL;
+}
+
+/* Members of x by their names. */
+static void packed_find(const mn_parsed *p, const name_index *x, const packed_format *f,
+                        packed_matrix *out) {
+    const char *const endings[] = {f->scale, f->zero, f->shape, f->order, f->whole, f->bias};
+    mn_parsed_tensor **const to[] = {&out->scale, &out->zero,  &out->shape,
+                                     &out->order, &out->whole, &out->bias};
+    for (size_t i = 0; i < MN_COUNT(endings); i++) {
+        if (endings[i])
+            *to[i] = hf_layout_find(p, x, out->stem, endings[i]);
+        if (*to[i] && !(*to[i])->n_dim)
+            *to[i] = NULL;
+    }
+}
+
+/* AutoGPTQ gives each matrix a bias, of zeros where the model has none. */
+static bool is_all_zero(const mn_parsed_tensor *t) {
+    const uint8_t *at = t->plane.ptr;
+    uint64_t i = 0;
+    while (i < t->plane.bytes && !at[i])
+        i++;
+    return i == t->plane.bytes;
+}
+
+/* t and its companions become X.weight, if they are a matrix of such a format. */
+static mn_status read_packed(mn_parsed *p, const name_index *x, mn_parsed_tensor *t,
+                             const model_facts *facts, mn_error *err) {
+    const packed_format *f = packed_format_of(t);
+    if (!f || !t->n_dim || t->planes)
+        return MN_OK;
+    packed_matrix m = {.data = t, .stem = hf_layout_stem_of(t->native, f->data)};
+    if (facts->family->grouped_qkv && mn_str_ends(m.stem, ".query_key_value"))
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s': the heads of q, k and v lie side by side and are packed; "
+                        "expected so of plain matrices alone",
+                        MN_STR_ARG(t->native));
+    packed_find(p, x, f, &m);
+    const mn_status status = f->read(p, &m, json_get(facts->config, "quantization_config"), err);
+    if (status)
+        return status;
+    if (m.bias && !is_all_zero(m.bias))
+        m.bias = NULL;
+    mn_parsed_tensor *const others[] = {m.scale, m.zero, m.shape, m.order, m.whole, m.bias};
+    for (size_t i = 0; i < MN_COUNT(others); i++)
+        if (others[i])
+            hf_layout_drop(others[i]);
+    t->native = t->name = mn_parsed_printf(p, "%.*s.weight", MN_STR_ARG(m.stem));
+    if (!t->native.ptr)
+        return mnl_fail_memory(err);
+    return MN_OK;
+}
+
 /* The tensor at i, by its type and by the family's names. Those that were read already have
  * planes, those that were dropped no dimensions. */
 static mn_status hf_layout_read_one(mn_parsed *p, const name_index *x, uint64_t i,
@@ -474,64 +547,12 @@ mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
     /* before their scales are looked at, which are F8 without scales, wherever these stand */
     for (uint64_t i = 0; i < x.n && !status; i++)
         status = read_nvfp4(p, &x, &p->tensors[i], err);
+    for (uint64_t i = 0; i < x.n && !status; i++)
+        status = read_packed(p, &x, &p->tensors[i], facts, err);
     /* those it adds are read */
     for (uint64_t i = 0; i < x.n && !status; i++)
         status = hf_layout_read_one(p, &x, i, facts, err);
     index_close(p, &x);
     hf_layout_sweep(p);
     return status;
-}
-
-/* Is the member `key` of an object this word? */
-static bool says(const cJSON *object, const char *key, const char *word) {
-    const cJSON *item = json_get(object, key);
-    if (!cJSON_IsString(item))
-        return false;
-    return !strcmp(item->valuestring, word);
-}
-
-/* Four writers of the same two forms of F8. ModelOpt writes NVFP4 too. */
-static bool is_read_method(const cJSON *q) {
-    if (says(q, "quant_method", "fp8"))
-        return true;
-    if (says(q, "quant_method", "fbgemm_fp8"))
-        return true;
-    if (says(q, "quant_method", "compressed-tensors") && says(q, "format", "float-quantized"))
-        return true;
-    if (!says(q, "quant_method", "modelopt"))
-        return false;
-    return says(q, "quant_algo", "FP8") || says(q, "quant_algo", "NVFP4");
-}
-
-/* Refuses models whose config.json promises a quantisation that no part of this loader reads. */
-mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
-    (void)p;
-    const cJSON *mlx = json_get(facts->config, "quantization");
-    const cJSON *other = json_get(facts->config, "quantization_config");
-    const cJSON *method = json_get(other, "quant_method");
-    const cJSON *block = json_get(other, "weight_block_size");
-    if (mlx)
-        return mnl_fail(err, MN_UNSUPPORTED,
-                        "config.json: key 'quantization': MLX weights (%s bits in groups of %s), "
-                        "which the loader mlx "
-                        "reads; expected plain weights",
-                        json_describe(json_get(mlx, "bits")).s,
-                        json_describe(json_get(mlx, "group_size")).s);
-    if (!other)
-        return MN_OK;
-    if (says(other, "quant_method", "mxfp4"))
-        return MN_OK;
-    if (!is_read_method(other))
-        return mnl_fail(err, MN_UNSUPPORTED,
-                        "config.json: key 'quantization_config': quantised weights (quant_method "
-                        "%s), which this loader "
-                        "does not read; expected plain weights, mxfp4, fp8 by any of its writers, "
-                        "or ModelOpt's NVFP4",
-                        json_describe(method).s);
-    if (block && (!cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2 ||
-                  block->child->valueint != 128 || block->child->next->valueint != 128))
-        return mnl_fail(err, MN_UNSUPPORTED,
-                        "config.json: key 'quantization_config.weight_block_size' is not [128, "
-                        "128], which alone is read");
-    return MN_OK;
 }

@@ -1,8 +1,9 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
  * (the table), model.c (which files make the model), header.c (one weight file), config.c and
  * rope.c (config.json), families.c (differences between families), names.c (tensor names),
- * layout.c, f8.c and nvfp4.c (tensors that are stored otherwise than a graph wants them), hf_json.c
- * (checked access to JSON). Everything that fails fills err, naming file and key. */
+ * layout.c, f8.c, nvfp4.c, affine.c, compressed.c and gptq.c (tensors that are stored
+ * otherwise than a graph wants them), methods.c (quantization_config), hf_json.c (checked access to
+ * JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
 #include "../common/common.h"
@@ -49,8 +50,8 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
 /* Describes experts stored as one, transposed matrices, MXFP4 as released, and F8 with its scales
  * in place. */
 mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err);
-/* A model_join that joins nothing: refuses models whose weights are quantised in a way that this
- * loader does not read. */
+/* methods.c: a model_join that joins nothing: refuses models whose weights are quantised in a way
+ * that this loader does not read. */
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err);
 /* The tensor whose name is stem (of len bytes) and ending; NULL = there is none. */
 mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending);

@@ -74,13 +74,14 @@ def test_q8_all_fixtures():
 
 
 def test_packed_checkpoints():
-    """MLX, F8 and NVFP4, all layouts: the values in f32; as kept, the values again where scales are f16 and codes have 4 bits at most."""
+    """MLX, F8, NVFP4, compressed-tensors, GPTQ and AWQ, all layouts: the values in f32; as kept, the values again where scales are f16 and codes have 4 bits at most."""
     import packed
     wrong, n_exact = [], 0
 
-    def compare(what, config, more, pack, seed=1, pad=8, order=packed.models.as_written, of=packed.shapes):
+    def compare(what, config, more, pack, seed=1, pad=8, order=packed.models.as_written, of=packed.shapes, **_):
         nonlocal n_exact
         exact = what.startswith("mlx") and "F16" in what and "8 bits" not in what and "6 bits" not in what or what.startswith("mlx mxfp4")
+        exact = exact or what.startswith(("w2a16", "w4a16")) and "F16" in what and "BF16" not in what
         n_exact += exact
         tensors = order(packed.build(config, pack, packed.random.Random(seed), of)[0])
         with scratch() as folder:
@@ -96,6 +97,9 @@ def test_packed_checkpoints():
     packed.mlx()
     packed.f8_all()
     packed.nvfp4_all()
+    packed.compressed_all()
+    packed.gptq_all()
+    packed.awq_all()
     assert n_exact >= 3 and not wrong, "; ".join(wrong)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""packed.py mlx|f8|nvfp4: quantised SafeTensors against the same weights written out in F32.
+"""packed.py mlx|f8|nvfp4|compressed|gptq|awq: quantised SafeTensors against the same weights written out in F32.
 
 Random tiny models are packed here, after the layouts of the formats, and once more stored as the values that the packed bytes stand
 for; the device reference must give the same logits for both, and cpu_simd in class exact those of the second. The plain form is held against Transformers by the fixtures."""
@@ -81,10 +81,10 @@ def build(c, pack, rng, of=shapes):
     return packed, plain
 
 
-def compare(what, c, more, pack, seed=1, pad=8, order=models.as_written, of=shapes):
+def compare(what, c, more, pack, seed=1, pad=8, order=models.as_written, of=shapes, limit=2e-6):
     rng = random.Random(seed)
     packed, plain = build(c, pack, rng, of)
-    models.same_as_model(what, models.Model(dict(c, **more), packed, order).write(models.place(), pad), models.Model(c, plain).write(models.place()), PROMPT, 2e-6)
+    models.same_as_model(what, models.Model(dict(c, **more), packed, order).write(models.place(), pad), models.Model(c, plain).write(models.place()), PROMPT, limit)
 
 
 # ---- 16-bit floats: rounded down to what they can hold, so that both forms have the same scale ----
@@ -308,8 +308,164 @@ def f8_all():
         compare("f8, one scale for q k v in one, in " + kind, wide_fused, plain, f8(kind, ".weight_scale", lambda s: (s[0], s[1], [1])))
 
 
+# ---- integers in groups: x = scale * (code - zero) ----
+def exactly(*args, **more):
+    """The same logits bit for bit on reference: no value is rounded."""
+    compare(*args, limit=0, **more)
+
+
+def spared(stem):
+    """A matrix that these formats leave as it is."""
+    return "embed" in stem or "lm_head" in stem or stem.endswith("mlp.gate")
+
+
+def stream(codes, bits):
+    """Little-endian words of 32 bits, the first code in the lowest bits."""
+    whole = 0
+    for i, q in enumerate(codes):
+        whole |= q << bits * i
+    return whole.to_bytes(-(-len(codes) * bits // 32) * 4, "little")
+
+
+def integers(shape, bits, group, kind, rng, zeros):
+    """(codes [n][k], scales [n][g] as (value, bytes), zeros [n][g], values). zeros: from, to; the same: one zero for all."""
+    n, k = shape
+    codes = [[rng.getrandbits(bits) for _ in range(k)] for _ in range(n)]
+    scales = [[half(rng.uniform(0.5, 1.5) * 4 / (1 << bits) / k ** 0.5, kind) for _ in range(k // group)] for _ in range(n)]
+    offsets = [[rng.randint(*zeros) for _ in range(k // group)] for _ in range(n)]
+    values = [scales[r][c // group][0] * (codes[r][c] - offsets[r][c // group]) for r in range(n) for c in range(k)]
+    return codes, scales, offsets, values
+
+
+def columns(table):
+    return [list(c) for c in zip(*table)]
+
+
+def words_down(table, bits):
+    """[n][k] -> the words of each row, as columns: [k * bits / 32, n]"""
+    rows = [stream(row, bits) for row in table]
+    return b"".join(row[i:i + 4] for i in range(0, len(rows[0]), 4) for row in rows)
+
+
+def compressed(bits, group, kind, zeros=None, strategy="group"):
+    """pack-quantized of compressed-tensors; zeros: None, "words" or "bytes"."""
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        middle = 1 << bits - 1
+        g = k if strategy == "channel" else group
+        codes, scales, offsets, values = integers(shape, bits, g, kind, rng, (1, (1 << bits) - 2) if zeros else (middle, middle))
+        out = {".weight_packed": ("I32", [n, k * bits // 32], b"".join(stream(row, bits) for row in codes)),
+               ".weight_scale": (kind, [n, k // g], b"".join(raw for row in scales for _, raw in row)),
+               ".weight_shape": rng.choice((("I64", [2], struct.pack("<2q", n, k)), ("I32", [2], struct.pack("<2i", n, k))))}
+        if zeros == "bytes":
+            out[".weight_zero_point"] = ("I8", [n, k // g], bytes(z - middle & 255 for row in offsets for z in row))
+        if zeros == "words":
+            out[".weight_zero_point"] = ("I32", [n * bits // 32, k // g], words_up(offsets, bits))
+        if rng.random() < 0.2 and strategy == "group":
+            out[".weight_g_idx"] = ("I32", [k], struct.pack("<%di" % k, *(i // g for i in range(k))))
+        return out, values
+    return pack
+
+
+def words_up(table, bits):
+    """[n][g] -> words along n: [n * bits / 32, g]"""
+    across = [stream(column, bits) for column in columns(table)]
+    return b"".join(column[i:i + 4] for i in range(0, len(across[0]), 4) for column in across)
+
+
+def compressed_all():
+    def how(**more):
+        weights = dict({"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}, **more)
+        return {"quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+                                        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}}}}
+    for bits in (2, 4, 8):
+        for group, kind in ((32, "F16"), (64, "BF16"), (128, "BF16")):
+            exactly("w%da16, groups of %d, %s" % (bits, group, kind), config("llama"), how(num_bits=bits, group_size=group), compressed(bits, group, kind), bits * 1000 + group)
+    exactly("w4a16, a scale for each row", config("llama"), how(strategy="channel"), compressed(4, 0, "BF16", strategy="channel"))
+    exactly("w4a16, scales in f32", config("llama"), how(), compressed(4, 128, "F32"))
+    wide = config("llama", num_hidden_layers=1, hidden_size=384, intermediate_size=192, head_dim=32, num_attention_heads=12)
+    exactly("w4a16, groups of 96", wide, how(group_size=96), compressed(4, 96, "F16"))
+    for zeros in ("words", "bytes"):
+        for bits in (4, 8):
+            exactly("w%da16 with zeros in %s" % (bits, zeros), config("llama"), how(num_bits=bits, symmetric=False), compressed(bits, 64, "BF16", zeros))
+    exactly("w4a16 in any order", config("llama"), how(), compressed(4, 128, "BF16"), order=models.shuffled)
+    exactly("w4a16, the data at an odd place", config("llama"), how(), compressed(4, 32, "BF16", "words"), pad=1)
+    exactly("w4a16, q k v in one matrix", config("phi3"), how(), compressed(4, 128, "BF16"))
+    exactly("w4a16 and w8a16 beside f32", config("llama"), dict(quantization_config=dict(how()["quantization_config"], format="mixed-precision")),
+            by_name([("mlp.down", None), ("self_attn.v", compressed(8, 32, "BF16"))], compressed(4, 128, "BF16")))
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    exactly("w4a16 experts one by one", experts, how(), compressed(4, 32, "BF16", "words"), of=experts_of(experts, False))
+
+
+def gptq(bits, group, kind="F16", added=1):
+    """added: what stored zeros lack."""
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        g = group if group > 0 else k
+        codes, scales, offsets, values = integers(shape, bits, g, kind, rng, (1, (1 << bits) - 1 + added))
+        return {".qweight": ("I32", [k * bits // 32, n], words_down(codes, bits)),
+                ".qzeros": ("I32", [k // g, n * bits // 32], b"".join(stream([z - added for z in column], bits) for column in columns(offsets))),
+                ".scales": (kind, [k // g, n], b"".join(raw for column in columns(scales) for _, raw in column)),
+                ".g_idx": ("I32", [k], struct.pack("<%di" % k, *(i // g for i in range(k)))),
+                ".bias": (kind, [n], bytes(n * (4 if kind == "F32" else 2)))}, values  # of zeros, as AutoGPTQ writes it
+    return pack
+
+
+def gptq_all():
+    def how(**more):
+        return {"quantization_config": dict({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}, **more)}
+    for bits in (2, 3, 4, 8):
+        for group in (32, 64, 128, -1):
+            exactly("gptq, %d bits, groups of %d" % (bits, group), config("llama"), how(bits=bits, group_size=group), gptq(bits, group), bits * 1000 + group)
+    exactly("gptq_v2", config("llama"), how(checkpoint_format="gptq_v2"), gptq(4, 128, added=0))
+    exactly("gptq, scales in bf16", config("llama"), how(checkpoint_format="gptq"), gptq(4, 128, "BF16"))
+    exactly("gptq in any order", config("llama"), how(), gptq(4, 128), order=models.shuffled)
+    exactly("gptq, the data at an odd place", config("llama"), how(), gptq(3, 32), pad=1)
+    exactly("gptq, q k v in one matrix", config("phi3"), how(), gptq(4, 128))
+    exactly("gptq of several bits, beside f32", config("llama"), how(), by_name([("mlp.down", None), ("self_attn.v", gptq(8, 32))], gptq(4, 128)))
+    exactly("auto-round as gptq", config("llama"), {"quantization_config": {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"}}, gptq(4, 128))
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    exactly("gptq experts one by one", experts, how(), gptq(4, 32), of=experts_of(experts, False))
+
+
+def awq(group, kind="F16"):
+    order = (0, 2, 4, 6, 1, 3, 5, 7)  # of the columns in a word
+
+    def words(table):
+        return b"".join(stream([row[i + o] for o in order], 4) for row in table for i in range(0, len(row), 8))
+
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        g = group if group > 0 else k
+        codes, scales, offsets, values = integers(shape, 4, g, kind, rng, (0, 15))
+        return {".qweight": ("I32", [k, n // 8], words(columns(codes))), ".qzeros": ("I32", [k // g, n // 8], words(columns(offsets))),
+                ".scales": (kind, [k // g, n], b"".join(raw for column in columns(scales) for _, raw in column))}, values
+    return pack
+
+
+def awq_all():
+    how = {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}}
+    for group in (32, 64, 128, -1):
+        exactly("awq, groups of %d" % group, config("llama"), how, awq(group), 4000 + group)
+    exactly("awq, scales in bf16", config("llama"), how, awq(128, "BF16"))
+    exactly("awq in any order", config("llama"), how, awq(128), order=models.shuffled)
+    exactly("awq, the data at an odd place", config("llama"), how, awq(32), pad=1)
+    exactly("awq, q k v in one matrix", config("phi3"), how, awq(128))
+    odd = config("llama", hidden_size=96, head_dim=24, intermediate_size=160)
+    exactly("awq, rows that fill no run of 64", odd, how, awq(32))
+    exactly("auto-round as awq", config("llama"), {"quantization_config": {"quant_method": "auto-round", "packing_format": "auto_round:auto_awq"}}, awq(128))
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    exactly("awq experts one by one", experts, how, awq(32), of=experts_of(experts, False))
+
+
 def main():
-    {"mlx": mlx, "f8": f8_all, "nvfp4": nvfp4_all}[sys.argv[1]]()
+    {"mlx": mlx, "f8": f8_all, "nvfp4": nvfp4_all, "compressed": compressed_all, "gptq": gptq_all, "awq": awq_all}[sys.argv[1]]()
     models.finish()
 
 

@@ -149,9 +149,8 @@ def keys():
     config("hunyuan-moe", "moe_topk", [2, 3], ["moe_topk", "the same for each layer"])
     folder("qwen2-moe", drop("model.layers.1.mlp.shared_expert.up_proj.weight"), ["blk.1.ffn_up_shexp.weight"])
     config("olmo2", "architectures", ["Olmo9ForCausalLM"], ["Olmo9ForCausalLM", "Olmo2ForCausalLM"])
-    for method in ("awq", "gptq", "bitsandbytes"):
-        config("llama", "quantization_config", {"quant_method": method}, [method, "fp8"])
-    config("llama", "quantization_config", {"quant_method": "compressed-tensors", "format": "pack-quantized"}, ["compressed-tensors"])
+    not_read()
+    integers()
     config("llama", "quantization_config", {"quant_method": "fp8", "weight_block_size": [64, 64]}, ["weight_block_size", "128"])
     fp8, up = {"quantization_config": {"quant_method": "fp8"}}, "model.layers.0.mlp.up_proj.weight"
     scale = lambda kind, shape: {up + "_scale": (kind, shape, bytes({"F32": 4, "I32": 4}[kind] * gguf_forms.product(shape)))}  # noqa: E731
@@ -180,6 +179,91 @@ def keys():
     folder("llama", packed(scale_2="I32"), [up + "_scale_2", "i32", "one f32"])
     folder("llama", packed(scale_2=None), [up + "_scale", "_scale_2"])
     folder("mixtral", lambda c, t: (c.update(fp8), mixed_scales(t)), ["experts.1.w1", "experts.0.w1", "type and shape"])
+
+
+def not_read():
+    """Methods of quantisation that no loader reads: the name, what is missing, the nearest form that works."""
+    def method(name, words, **more):
+        config("llama", "quantization_config", dict(more, quant_method=name), ["quant_method", name] + words)
+    for name in ("bitsandbytes", "torchao", "hqq", "sinq", "fp_quant", "fouroversix", "", "GPTQ"):
+        method(name, ["no reader", "gptq, awq, compressed-tensors, fp8"])
+    for name in ("aqlm", "quip", "vptq", "bitnet"):
+        method(name, ["not read", "the nearest is", "Q2_K"])
+    for name in ("higgs", "spqr", "exl2", "exl3"):
+        method(name, ["not read", "the nearest is", "gptq"])
+    for name in ("eetq", "quark"):
+        method(name, ["not read", "the nearest is", "compressed-tensors"])
+    for form in ("marlin-24", "sparse-24-bitmask", "pack-quantised", 4, None, ["pack-quantized"]):
+        method("compressed-tensors", ["'quantization_config.format'", "float-quantized"], format=form)
+    for version in ("gemv", "gemv_fast", "marlin", "exllama", "ipex"):
+        method("awq", ["'quantization_config.version'", version, "gemm"], version=version)
+    for version in ("marlin", "bitblas"):
+        method("gptq", ["'quantization_config.checkpoint_format'", version, '"gptq"'], checkpoint_format=version)
+    for form in ("auto_round:gptqmodel", "auto_round:llm_compressor", "auto_round", None):
+        method("auto-round", ["'quantization_config.packing_format'", "auto_round:auto_gptq"], packing_format=form)
+    for form in ("INT4_AWQ", "W4A8_AWQ", "MXFP8"):
+        method("modelopt", ["'quantization_config.quant_algo'", form, "FP8"], quant_algo=form)
+    c = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    config("llama", "quantization_config", dict(c, sparsity_config={"format": "sparse-24-bitmask"}), ["sparsity_config.format", "sparse-24", '"dense"'])
+    config("llama", "quantization_config", dict(c, transform_config={"config_groups": {}}), ["transform_config", "rotates activations"])
+
+
+def integers():
+    """Matrices of compressed-tensors, GPTQ and AWQ whose tensors do not fit each other."""
+    import packed
+    stem, form = "model.layers.0.mlp.up_proj", {"compressed": "compressed-tensors", "gptq": "gptq", "awq": "awq"}
+    makers = {"compressed": lambda: packed.compressed(4, 32, "F16", "words"), "gptq": lambda: packed.gptq(4, 32), "awq": lambda: packed.awq(32)}
+
+    def wrong(kind, changes, words):
+        """changes: ending -> a tensor, or None: it is not there."""
+        def change(c, t):
+            n, k = t.pop(stem + ".weight")[1]
+            c["quantization_config"] = {"quant_method": form[kind], "format": "pack-quantized"}
+            made = makers[kind]()(stem, (n, k), packed.random.Random(1))[0]
+            for ending, tensor in made.items():
+                t[stem + ending] = tensor
+            for ending, tensor in changes.items():
+                if tensor is None:
+                    t.pop(stem + ending)
+                else:
+                    name, shape = tensor
+                    size = {"F32": 4, "I32": 4, "F16": 2, "I64": 8, "I8": 1, "F8_E4M3": 1}[name]
+                    t[stem + ending] = (name, shape, bytes(size * gguf_forms.product(shape)))
+        folder("llama", change, [stem] + words)
+    # up_proj of the fixture: 128 x 64
+    wrong("compressed", {".weight_scale": None}, ["has no", "weight_scale"])
+    wrong("compressed", {".weight_shape": None}, ["has no", "weight_shape"])
+    wrong("compressed", {".weight_shape": ("I64", [2])}, ["weight_shape", "rows and columns"])
+    wrong("compressed", {".weight_shape": ("I64", [3])}, ["weight_shape", "two integers"])
+    wrong("compressed", {".weight_shape": ("F32", [2])}, ["weight_shape", "f32", "two integers"])
+    wrong("compressed", {".weight_packed": ("I32", [128, 9])}, ["9 words", "[128, 64]"])
+    wrong("compressed", {".weight_packed": ("I32", [128, 6])}, ["3 bits", "2, 4 or 8"])
+    wrong("compressed", {".weight_packed": ("I32", [127, 8])}, ["weight_packed", "[128, 64]"])
+    wrong("compressed", {".weight_scale": ("F16", [128, 3])}, ["weight_scale", "for each group of a row"])
+    wrong("compressed", {".weight_scale": ("F16", [128, 4]), ".weight_zero_point": ("I32", [16, 4])}, ["groups of 16", "a multiple of 32"])
+    wrong("compressed", {".weight_scale": ("F16", [64, 2])}, ["weight_scale", "the first is 64"])
+    wrong("compressed", {".weight_scale": ("F8_E4M3", [128, 2])}, ["weight_scale", "f8_e4m3", "f16, bf16 or f32"])
+    wrong("compressed", {".weight_zero_point": ("I32", [16, 3])}, ["weight_zero_point", "a zero for each scale"])
+    wrong("compressed", {".weight_zero_point": ("F16", [128, 2])}, ["weight_zero_point", "f16", "a zero for each scale"])
+    wrong("compressed", {".weight_g_idx": ("I32", [64])}, ["column 32 is in group 0", "act-order"])
+    wrong("gptq", {".scales": None}, ["has no", "up_proj.scales"])
+    wrong("gptq", {".qzeros": None}, ["has no", "up_proj.qzeros"])
+    wrong("gptq", {".g_idx": ("I32", [64])}, ["g_idx", "column 32 is in group 0", "act-order", "desc_act false"])
+    wrong("gptq", {".g_idx": ("I32", [63])}, ["g_idx", "the first is 63", "a group for each column"])
+    wrong("gptq", {".g_idx": ("F32", [64])}, ["g_idx", "f32", "a group for each column"])
+    wrong("gptq", {".qzeros": ("I32", [2, 15])}, ["qzeros", "2, 3, 4 or 8 bits"])
+    wrong("gptq", {".qzeros": ("I32", [3, 16])}, ["qzeros", "as many groups as of scales"])
+    wrong("gptq", {".qzeros": ("F32", [2, 16])}, ["qzeros", "f32", "words of 32 bits"])
+    wrong("gptq", {".scales": ("F16", [256])}, ["scales", "groups, rows of the matrix"])
+    wrong("gptq", {".scales": ("F16", [3, 128]), ".qzeros": ("I32", [3, 16])}, ["scales", "divides the columns"])
+    wrong("gptq", {".qweight": ("I32", [8, 127])}, ["qweight", "for each row"])
+    wrong("gptq", {".qweight": ("F32", [8, 128])}, ["qweight", "f32", "words of 32 bits"])
+    wrong("gptq", {".qzeros": ("I32", [2, 20]), ".qweight": ("I32", [10, 128])}, ["5 bits", "2, 3, 4 or 8 bits"])
+    wrong("awq", {".qzeros": None}, ["has no", "up_proj.qzeros"])
+    wrong("awq", {".qzeros": ("I32", [2, 15])}, ["qzeros", "4 bits"])
+    wrong("awq", {".qweight": ("I32", [63, 16])}, ["qweight", "the first is 63"])
+    wrong("awq", {".qweight": ("I32", [64, 15])}, ["qweight", "4 bits for each row"])
+    wrong("awq", {".scales": ("F16", [4, 128]), ".qzeros": ("I32", [4, 16])}, ["groups of 16", "a multiple of 32"])
 
 
 def tensors():

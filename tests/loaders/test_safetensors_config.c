@@ -220,8 +220,8 @@ static void config_bad(void **state) {
                   "architectures", NULL);
     refuse_with("\"num_attention_heads\":4,\"quantization\":{\"bits\":4,\"group_size\":64}",
                 MN_UNSUPPORTED, "MLX", "4 bits");
-    refuse_with("\"num_attention_heads\":4,\"quantization_config\":{\"quant_method\":\"gptq\"}",
-                MN_UNSUPPORTED, "gptq", "quantization_config");
+    refuse_with("\"num_attention_heads\":4,\"quantization_config\":{\"quant_method\":\"aqlm\"}",
+                MN_UNSUPPORTED, "aqlm", "quantization_config");
     refuse_with("\"num_attention_heads\":4,\"vocab_size\":3", MN_BAD_FILE, "vocab_size", "twice");
     refuse_with("\"num_attention_heads\":3", MN_BAD_FILE, "hidden_size", "num_attention_heads");
     refuse_with("\"num_attention_heads\":4,\"num_key_value_heads\":3", MN_BAD_FILE,

@@ -1,0 +1,110 @@
+/* compressed.c -- matrices as compressed-tensors packs them: X.weight_packed, words of 32 bits of
+ * codes of a row, the first in the lowest bits; X.weight_scale, [N, groups], [N, 1] or one;
+ * X.weight_shape, [N, K]. Codes and zeros are stored with 2^(bits - 1) added. X.weight_zero_point,
+ * where there is one: I32, packed along the rows [N * bits / 32, groups], or I8 [N, groups]. */
+#include "affine.h"
+#include <string.h>
+
+/* N or K of X.weight_shape; 0: it is not there as it should be. */
+static int64_t shape_at(const mn_parsed_tensor *shape, int64_t i) {
+    int64_t wide = 0;
+    const char *at = shape->plane.ptr;
+    if (shape->n_dim != 1 || shape->dim[0] != 2)
+        return 0;
+    if (shape->dtype.id == MN_I32)
+        return (int32_t)affine_word(shape, i);
+    if (shape->dtype.id == MN_I64)
+        memcpy(&wide, at + 8 * i, sizeof wide);
+    return wide;
+}
+
+/* The zero of row n and group g, words along the rows. */
+static double packed_zero(const affine_matrix *m, int64_t n, int64_t g) {
+    const int64_t per_word = 32 / m->bits;
+    const uint32_t word = affine_word(m->zero, n / per_word * m->zero->dim[1] + g);
+    return word >> n % per_word * m->bits & ((1u << m->bits) - 1);
+}
+
+static double byte_zero(const affine_matrix *m, int64_t n, int64_t g) {
+    const int8_t *at = m->zero->plane.ptr;
+    return (double)(at[n * m->zero->dim[1] + g] + m->middle);
+}
+
+/* Groups of a row by the scales' shape; 0: the shape is none that they have. */
+static int64_t scales_of_rows(const mn_parsed_tensor *s, affine_matrix *m) {
+    const int64_t es = s->dtype.block_bytes;
+    if (s->n_dim == 1 && s->dim[0] == 1)
+        return 1;
+    if (s->n_dim > 2 || s->dim[0] != m->rows)
+        return 0;
+    const int64_t groups = s->n_dim == 2 ? s->dim[1] : 1;
+    m->scale_row = groups * es;
+    m->scale_col = es;
+    return groups;
+}
+
+/* Zeros of either form; NULL: the codes' middle. */
+static mn_status compressed_zeros(const mn_parsed_tensor *zero, int64_t groups, affine_matrix *m,
+                                  mn_error *err) {
+    if (!zero)
+        return MN_OK;
+    const int64_t per_word = 32 / m->bits;
+    const bool words = zero->dtype.id == MN_I32;
+    const int64_t rows = words ? (m->rows + per_word - 1) / per_word : m->rows;
+    if ((!words && zero->dtype.id != MN_I8) || zero->n_dim != 2 || zero->dim[0] != rows ||
+        zero->dim[1] != groups)
+        return packed_bad(zero, "a zero for each scale, packed in words along the rows, or in i8",
+                          err);
+    m->zero = zero;
+    m->zero_at = words ? packed_zero : byte_zero;
+    return MN_OK;
+}
+
+/* Fills *m by the shapes of all of x; groups: of a row. */
+static mn_status compressed_shape(const packed_matrix *x, affine_matrix *m, int64_t *groups,
+                                  mn_error *err) {
+    const mn_parsed_tensor *t = x->data;
+    if (!x->shape || !x->scale)
+        return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s.weight_%s'",
+                        MN_STR_ARG(t->native), MN_STR_ARG(x->stem), x->scale ? "shape" : "scale");
+    m->rows = shape_at(x->shape, 0);
+    m->cols = shape_at(x->shape, 1);
+    if (m->rows < 1 || m->cols < 1)
+        return packed_bad(x->shape, "two integers, rows and columns", err);
+    if (t->dtype.id != MN_I32 || t->n_dim != 2 || t->dim[0] != m->rows ||
+        t->dim[1] > INT64_MAX / 32 || t->dim[1] * 32 % m->cols || t->dim[1] * 32 / m->cols > 8)
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s' (%s, %lld words a row): its shape is [%lld, %lld]; expected "
+                        "rows of words that 2, 4 or 8 bits fill",
+                        MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
+                        (long long)t->dim[t->n_dim - 1], (long long)m->rows, (long long)m->cols);
+    m->bits = (uint32_t)(t->dim[1] * 32 / m->cols);
+    m->middle = INT64_C(1) << (m->bits - 1);
+    *groups = scales_of_rows(x->scale, m);
+    if (!*groups || m->cols % *groups)
+        return packed_bad(x->scale, "one scale, one for each row, or one for each group of a row",
+                          err);
+    m->group = m->cols / *groups;
+    return MN_OK;
+}
+
+/* Words that no code straddles are a stream of bits: of bits that divide 32 they stay in place. */
+mn_status compressed_read(mn_parsed *p, const packed_matrix *x, const cJSON *config,
+                          mn_error *err) {
+    (void)config;
+    int64_t groups = 0;
+    affine_matrix m = {.t = x->data, .scale = x->scale};
+    mn_status status = compressed_shape(x, &m, &groups, err);
+    if (!status && 32 % m.bits)
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s': codes of %u bits, which do not fill words; expected 2, 4 "
+                        "or 8 bits",
+                        MN_STR_ARG(x->data->native), m.bits);
+    if (!status)
+        status = compressed_zeros(x->zero, groups, &m, err);
+    if (!status)
+        status = packed_in_order(x->order, m.cols, m.group, err);
+    if (status)
+        return status;
+    return affine_make(p, &m, err);
+}
