@@ -18,6 +18,7 @@
     X(AVXVNNI, "avxvnni", AVX2) /* VPDPBUSD without AVX-512 */                                     \
     X(AVX512, "avx512", AVX2)                                                                      \
     X(AVX512VNNI, "avx512vnni", AVX512)                                                            \
+    X(AVX512BF16, "avx512bf16", AVX512VNNI) /* whose VDPBF16PS is as fast as f32's products */     \
     X(AMX, "amx", AVX512VNNI)                                                                      \
     X(NEON, "neon", GENERIC)                                                                       \
     X(NEON_DOT, "dotprod", NEON)                                                                   \

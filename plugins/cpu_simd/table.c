@@ -23,6 +23,8 @@ enum { LANES_TILES = 9, LANES_AVX512 = 8 };
     L(AMX, A8, TILES_A8, 0, mnk_tiles16_amx)                                                       \
     L(AMX, A8, TILES_A8, 0, mnk_tiles8_amx)                                                        \
     L(AMX, A16, TILES_A16, 0, mnk_tiles16_amx)                                                     \
+    L(AVX512BF16, A8, MANY, 0, mnk_dpbf16_avx512bf16)                                              \
+    L(AVX512BF16, A16, MANY, 0, mnk_dpbf16_avx512bf16)                                             \
     L(AVX512VNNI, A8, TILES_A8_VNNI, 0, mnk_tiles8_avx512vnni)                                     \
     L(AVX512VNNI, A8, MANY, 0, mnk_panels8_wide_avx512vnni)                                        \
     L(AVX512VNNI, A8, MANY, 0, mnk_panels8_avx512vnni)                                             \

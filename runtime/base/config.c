@@ -59,7 +59,7 @@ static const mn_config_key keys[] = {
     {"cache_disk", "MINERVA_CACHE_DISK", MN_CONFIG_STRING, "20GiB", 0, 0, NULL, false,
      "bytes of all files in cache_dir at most"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
-     "generic|avx2|avxvnni|avx512|avx512vnni|amx|neon|dotprod|i8mm|bf16|sve256", false,
+     "generic|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|dotprod|i8mm|bf16|sve256", false,
      "best instruction set that cpu_simd may use"},
     {"plugin.cpu_simd.numa", "MINERVA_CPU_NUMA", MN_CONFIG_CHOICE, "auto", 0, 0,
      "auto|off|interleave|split", false,

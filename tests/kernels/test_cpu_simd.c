@@ -19,7 +19,7 @@ static const char *const names[] = {
 #elif defined __SANITIZE_ADDRESS__
     "avx512vnni",
 #else
-    "avx2",    "avxvnni", "avx512", "avx512vnni", "amx",
+    "avx2",    "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx",
 #endif
 };
 /* Those of them that are different rows on this CPU: without AVX-512 its name means AVX2's. */
