@@ -18,9 +18,9 @@ enum {
     AHEAD = 1024, /* bytes of prefetch on each row */
 };
 
-/* ---- x: [MNK_GROUP][k and SPAN more] in bf16: a line between rows, or those of 2,048 columns would
- * all fall into the same sets of a cache ------------------------------------------------------- */
+/* ---- x: [MNK_GROUP][k and SPAN more] in bf16 ------------------------------------------------- */
 
+/* A line between rows: those of 2,048 columns would all fall into the same sets of a cache. */
 static int64_t x_row_bytes(int64_t k) {
     return 2 * (k + SPAN);
 }
