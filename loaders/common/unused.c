@@ -72,6 +72,8 @@ static const struct {
     {ENDS, MASKS, ".attention.masked_bias"},
     {ENDS, ACTIVATIONS, ".input_scale"},
     {ENDS, ACTIVATIONS, ".input_scale.weight"},
+    {ENDS, ACTIVATIONS, ".input_global_scale"},
+    {ENDS, ACTIVATIONS, ".input_zero_point"},
     {ENDS, ACTIVATIONS, ".activation_scale"},
     {ENDS, ACTIVATIONS, "_activation_scale"},
     {ENDS, ACTIVATIONS, ".output_scale"},

@@ -44,8 +44,9 @@ mn_status packed_in_order(const mn_parsed_tensor *order, int64_t cols, int64_t g
                           mn_error *err);
 
 /* Each gives x->data the planes of a matrix; the caller renames it and drops the others.
- * compressed.c: what compressed-tensors calls pack-quantized */
+ * compressed.c: what compressed-tensors packs, and its int-quantized */
 mn_status compressed_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
+mn_status bytes_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
 /* gptq.c: X.qweight by GPTQ, or by AWQ where config is AWQ's (methods.c) */
 mn_status columns_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
 /* methods.c: quantization_config says that X.qweight is packed as AWQ does it */

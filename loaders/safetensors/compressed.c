@@ -1,7 +1,13 @@
-/* compressed.c -- matrices as compressed-tensors packs them: X.weight_packed, words of 32 bits of
- * codes of a row, the first in the lowest bits; X.weight_scale, [N, groups], [N, 1] or one;
+/* compressed.c -- matrices as compressed-tensors packs them. Integers: X.weight_packed, words of 32
+ * bits of codes of a row, the first in the lowest bits; X.weight_scale, [N, groups], [N, 1] or one;
  * X.weight_shape, [N, K]. Codes and zeros are stored with 2^(bits - 1) added. X.weight_zero_point,
- * where there is one: I32, packed along the rows [N * bits / 32, groups], or I8 [N, groups]. */
+ * where there is one: I32, packed along the rows [N * bits / 32, groups], or I8 [N, groups].
+ *
+ * int-quantized: X.weight, I8 [N, K]; scales and zeros (I8) as above.
+ *
+ * E2M1: X.weight_packed, U8 [N, K / 2]; X.weight_scale, [N, K / 32] of E8M0 (mxfp4-pack-quantized),
+ * or [N, K / 16] of E4M3 and X.weight_global_scale, one F32 that the scales were multiplied by
+ * (nvfp4-pack-quantized). */
 #include "affine.h"
 #include <string.h>
 
@@ -88,11 +94,92 @@ static mn_status compressed_shape(const packed_matrix *x, affine_matrix *m, int6
     return MN_OK;
 }
 
+/* ---- bytes ----------------------------------------------------------------------------------- */
+/* Two's complement to what has 128 added. */
+static void byte_codes(const affine_matrix *m, int64_t n, int64_t count, uint8_t *to) {
+    const uint8_t *from = (const uint8_t *)m->t->plane.ptr + n * m->cols;
+    for (int64_t i = 0; i < count * m->cols; i++)
+        to[i] = from[i] ^ 0x80;
+}
+
+mn_status bytes_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err) {
+    (void)config;
+    const mn_parsed_tensor *t = x->data;
+    affine_matrix m = {.t = x->data, .scale = x->scale, .bits = 8, .middle = 128};
+    if (t->n_dim != 2 || !x->scale)
+        return packed_bad(t, "a matrix [rows, columns] with X.weight_scale beside it", err);
+    m.rows = t->dim[0];
+    m.cols = t->dim[1];
+    m.codes = byte_codes;
+    const int64_t groups = scales_of_rows(x->scale, &m);
+    if (!groups || m.cols % groups)
+        return packed_bad(x->scale, "one scale, one for each row, or one for each group of a row",
+                          err);
+    m.group = m.cols / groups;
+    mn_status status = compressed_zeros(x->zero, groups, &m, err);
+    if (!status)
+        status = packed_in_order(x->order, m.cols, m.group, err);
+    return status ? status : affine_make(p, &m, err);
+}
+
+/* ---- E2M1 ------------------------------------------------------------------------------------ */
+/* 1 / what is stored, rounded to f32: the scale of the tensor as others compute it. */
+static mn_status inverse_of(mn_parsed *p, const mn_parsed_tensor *t, mn_parsed_tensor *out,
+                            mn_error *err) {
+    float *inverse = mn_parsed_alloc(p, 1, sizeof *inverse);
+    float stored;
+    if (!inverse)
+        return mnl_fail_memory(err);
+    if (t->dtype.id != MN_F32 || t->plane.bytes != sizeof stored)
+        return packed_bad(t, "one f32", err);
+    memcpy(&stored, t->plane.ptr, sizeof stored);
+    *inverse = 1 / stored;
+    *out = *t;
+    out->plane.ptr = inverse;
+    return MN_OK;
+}
+
+/* Bytes of two nibbles, which stay where they are. */
+static mn_status e2m1_read(mn_parsed *p, const packed_matrix *x, mn_error *err) {
+    mn_parsed_tensor *t = x->data;
+    const mn_parsed_tensor *s = x->scale;
+    mn_parsed_tensor inverse;
+    mn_dtype type;
+    if (!s)
+        return packed_bad(t, "X.weight_scale beside it", err);
+    if (s->dtype.id == MN_F8_E4M3 && x->whole) {
+        const mn_status status = inverse_of(p, x->whole, &inverse, err);
+        return status ? status : nvfp4_read(p, t, s, &inverse, err);
+    }
+    if (t->n_dim != 2 || t->dim[1] % 16)
+        return packed_bad(t, "rows of whole groups of 32 elements, 16 bytes each", err);
+    if (s->dtype.id != MN_U8 || s->n_dim != 2 || s->dim[0] != t->dim[0] ||
+        s->dim[1] != t->dim[1] / 16)
+        return packed_bad(s,
+                          "a scale of e8m0 for each 32 elements, or of f8_e4m3 for each 16 and "
+                          "X.weight_global_scale",
+                          err);
+    mn_plane *planes = mn_tensor_planes(p, t, 1, 2);
+    if (!planes || !mn_dtype_by_id(MN_MXFP4_SPLIT, &type))
+        return mnl_fail_memory(err);
+    planes[0] = t->plane;
+    planes[0].dtype = type.id;
+    planes[0].dim[1] = t->dim[1] = t->dim[1] * 2;
+    planes[0].stride[1] = type.block_bytes;
+    planes[1] = s->plane;
+    planes[1].kind = MN_PLANE_SCALE;
+    t->dtype = type;
+    return MN_OK;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
 /* Words that no code straddles are a stream of bits: of bits that divide 32 they stay in place. */
 mn_status compressed_read(mn_parsed *p, const packed_matrix *x, const cJSON *config,
                           mn_error *err) {
     (void)config;
     int64_t groups = 0;
+    if (x->data->dtype.id == MN_U8)
+        return e2m1_read(p, x, err);
     affine_matrix m = {.t = x->data, .scale = x->scale};
     mn_status status = compressed_shape(x, &m, &groups, err);
     if (!status && 32 % m.bits)

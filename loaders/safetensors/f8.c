@@ -1,5 +1,6 @@
 /* f8.c -- matrices of F8 and their scales: one for the matrix, one for each row, or one for each
- * 128 x 128 elements; of experts stored as one [E, N, K] the same for each expert. */
+ * 128 x 128 elements; of experts stored as one [E, N, K] the same for each expert. Scales of E8M0
+ * become bf16. */
 #include "families.h"
 #include <string.h>
 
@@ -153,6 +154,29 @@ static bool f8_holds(mn_str s, const char *z) {
     return false;
 }
 
+/* Scales of E8M0 (U8) as the same powers of two in bf16, in p's memory; others as they are. */
+static mn_status plain_scales(mn_parsed *p, const mn_parsed_tensor *s, mn_parsed_tensor *out,
+                              mn_error *err) {
+    *out = *s;
+    if (s->dtype.id != MN_U8)
+        return MN_OK;
+    uint16_t *wide = mn_parsed_alloc(p, s->plane.bytes, sizeof *wide);
+    if (!wide)
+        return mnl_fail_memory(err);
+    const uint8_t *e = s->plane.ptr;
+    for (uint64_t i = 0; i < s->plane.bytes; i++) {
+        uint32_t bits;
+        const float value = mn_e8m0_to_f32(e[i]);
+        memcpy(&bits, &value, sizeof bits);
+        wide[i] = (uint16_t)(bits >> 16);
+    }
+    mn_dtype_by_id(MN_BF16, &out->dtype);
+    out->plane.ptr = wide;
+    out->plane.bytes *= 2;
+    out->plane.dtype = MN_BF16;
+    return MN_OK;
+}
+
 /* Fills *sc if the scales s may lie over t; else says which of the two is not as expected. */
 static mn_status f8_check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, bool transposed,
                           f8_scales *sc, mn_error *err) {
@@ -162,7 +186,7 @@ static mn_status f8_check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, 
                         MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id));
     if (s->dtype.id != MN_F32 && s->dtype.id != MN_BF16 && s->dtype.id != MN_F16)
         return mnl_fail(err, MN_UNSUPPORTED,
-                        "tensor '%.*s' is %s; expected scales of f32, bf16 or f16",
+                        "tensor '%.*s' is %s; expected scales of f32, bf16, f16 or e8m0",
                         MN_STR_ARG(s->native), mn_dtype_name(s->dtype.id));
     if (t->n_dim < 2 || t->n_dim > 3 || transposed)
         return mnl_fail(err, MN_UNSUPPORTED,
@@ -175,12 +199,16 @@ static mn_status f8_check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, 
 
 /* The tensor at `at` becomes one with planes, two if it is gate and up of all experts; the
  * caller drops s. */
-mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
+mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *stored, bool transposed,
                   mn_error *err) {
     mn_parsed_tensor *t = &p->tensors[at];
     const bool both = t->n_dim == 3 && mn_str_ends(t->native, "gate_up_proj");
+    mn_parsed_tensor scales;
+    const mn_parsed_tensor *s = &scales;
     f8_scales sc;
-    mn_status status = f8_check(t, s, transposed, &sc, err);
+    mn_status status = plain_scales(p, stored, &scales, err);
+    if (!status)
+        status = f8_check(t, s, transposed, &sc, err);
     if (status)
         return status;
     if (sc.halves && !both)

@@ -424,13 +424,16 @@ typedef struct {
 static const packed_format packed_formats[] = {
     {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx",
      ".weight_global_scale", NULL, compressed_read},
+    {".weight", ".weight_scale", ".weight_zero_point", NULL, ".weight_g_idx", NULL, NULL,
+     bytes_read},
     {".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL, ".bias", columns_read},
 };
 
 /* The format whose codes t holds; NULL: none's. */
 static const packed_format *packed_format_of(const mn_parsed_tensor *t) {
     for (size_t i = 0; i < MN_COUNT(packed_formats); i++)
-        if (mn_str_ends(t->native, packed_formats[i].data))
+        if (mn_str_ends(t->native, packed_formats[i].data) &&
+            (packed_formats[i].read != bytes_read || t->dtype.id == MN_I8))
             return &packed_formats[i];
     return NULL;
 }

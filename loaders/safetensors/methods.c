@@ -29,6 +29,10 @@ static const read_form read_forms[] = {
     {"compressed-tensors", "format", "float-quantized", false},
     {"compressed-tensors", "format", "pack-quantized", false},
     {"compressed-tensors", "format", "mixed-precision", false},
+    {"compressed-tensors", "format", "int-quantized", false},
+    {"compressed-tensors", "format", "naive-quantized", false},
+    {"compressed-tensors", "format", "mxfp4-pack-quantized", false},
+    {"compressed-tensors", "format", "nvfp4-pack-quantized", false},
     {"gptq", "checkpoint_format", "gptq", true},
     {"gptq", "checkpoint_format", "gptq_v2", true},
     {"awq", "version", "gemm", true},
@@ -112,8 +116,25 @@ static mn_status check_extras(const cJSON *q, mn_error *err) {
     return MN_OK;
 }
 
+/* For `inspect`: the method and its format, as config.json names them. */
+static mn_status method_tell(mn_parsed *p, const cJSON *q, mn_error *err) {
+    const cJSON *method = json_get(q, "quant_method");
+    const char *format = "";
+    for (size_t i = 0; i < MN_COUNT(read_forms); i++)
+        if (read_forms[i].key && says(q, "quant_method", read_forms[i].method) &&
+            says(q, read_forms[i].key, read_forms[i].word))
+            format = read_forms[i].word;
+    mn_parsed_meta *m = mn_parsed_add_meta(p);
+    if (!m)
+        return mnl_fail_memory(err);
+    m->key = mn_str_of("minerva.quantization");
+    m->native = mn_str_of("quantization_config.quant_method");
+    m->value.type = MN_VALUE_STR;
+    m->value.s = mn_parsed_printf(p, "%s%s%s", method->valuestring, *format ? " " : "", format);
+    return m->value.s.ptr ? MN_OK : mnl_fail_memory(err);
+}
+
 mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
-    (void)p;
     const cJSON *mlx = json_get(facts->config, "quantization");
     const cJSON *other = json_get(facts->config, "quantization_config");
     if (mlx)
@@ -127,5 +148,6 @@ mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
         return MN_OK;
     if (!is_read_method(other))
         return method_refuse(other, err);
-    return check_extras(other, err);
+    const mn_status status = check_extras(other, err);
+    return status ? status : method_tell(p, other, err);
 }

@@ -158,10 +158,12 @@ static const struct {
     {"U64", MN_I64},
     {"F8_E4M3", MN_F8_E4M3},
     {"F8_E5M2", MN_F8_E5M2},
+    /* scales of groups: powers of two */
+    {"F8_E8M0", MN_U8},
 };
 
 const char safetensors_known_types[] =
-    "F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL";
+    "F64 F32 F16 BF16 F8_E4M3 F8_E5M2 F8_E8M0 I64 I32 I16 I8 U64 U32 U16 U8 BOOL";
 
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out) {
     for (size_t i = 0; i < MN_COUNT(types); i++)

@@ -3,6 +3,7 @@
 
 Random tiny models are packed here, after the layouts of the formats, and once more stored as the values that the packed bytes stand
 for; the device reference must give the same logits for both, and cpu_simd in class exact those of the second. The plain form is held against Transformers by the fixtures."""
+import math
 import random
 import struct
 import sys
@@ -96,6 +97,9 @@ def half(v, kind):
     if kind == "F16":
         raw = struct.pack("<e", v)
         return struct.unpack("<e", raw)[0], raw
+    if kind == "F8_E8M0":
+        e = round(math.log2(v))
+        return 2.0 ** e, bytes([e + 127])
     raw = struct.pack("<f", v)[2:]
     return struct.unpack("<f", b"\0\0" + raw)[0], raw
 
@@ -299,7 +303,7 @@ def f8_all():
     compare("f8 in blocks of 128, in any order", wide, fp8, f8("F32", ".weight_scale_inv", blocks), order=models.shuffled)
     compare("f8 as compressed-tensors", wide, tensors, f8("BF16", ".weight_scale", lambda s: (1, s[1], [s[0], 1])))
     compare("f8 of modelopt", wide, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, f8("F32", ".weight_scale", lambda s: (s[0], s[1], [])))
-    for kind in ("F32", "BF16"):
+    for kind in ("F32", "BF16", "F8_E8M0"):
         compare("f8 in blocks of 128, scales in " + kind, wide, fp8, f8(kind, ".weight_scale_inv", blocks))
         compare("f8 in blocks of 128, q k v in one matrix, scales in " + kind, wide_fused, fp8, f8(kind, ".weight_scale_inv", blocks))
         compare("f8, a scale for each row, in " + kind, wide, rows, f8(kind, ".weight_scale", lambda s: (1, s[1], [s[0], 1])))
@@ -369,6 +373,49 @@ def compressed(bits, group, kind, zeros=None, strategy="group"):
     return pack
 
 
+def compressed_bytes(grid, kind, zeros=False):
+    """int-quantized: signed bytes; grid(k): columns that share a scale."""
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        g = grid(k)
+        codes, scales, offsets, values = integers(shape, 8, g, kind, rng, (1, 254) if zeros else (128, 128))
+        out = {".weight": ("I8", [n, k], bytes(q ^ 128 for row in codes for q in row)), ".input_zero_point": ("I8", [1], b"\x03"),
+               ".weight_scale": (kind, [n, k // g], b"".join(raw for row in scales for _, raw in row)), ".input_scale": (kind, [1], half(0.5, kind)[1])}
+        if zeros:
+            out[".weight_zero_point"] = ("I8", [n, k // g], bytes(z - 128 & 255 for row in offsets for z in row))
+        return out, values
+    return pack
+
+
+def compressed_mxfp4(kind):
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        packed, values = mxfp4(stem, shape, rng)
+        return {".weight_packed": ("U8", [shape[0], shape[1] // 2], packed[".weight"][2]), ".weight_scale": (kind, packed[".scales"][1], packed[".scales"][2])}, values
+    return pack
+
+
+def compressed_nvfp4(stem, shape, rng):
+    """The scale of the tensor is stored as what scales were multiplied by."""
+    if spared(stem):
+        return None
+    n, k = shape
+    stored, stored_raw = half(rng.uniform(0.5, 1.5) * 400 * k ** 0.5, "F32")
+    whole = half(1 / stored, "F32")[0]
+    raw, scales, values = bytearray(), bytearray(), []
+    for _ in range(n * k // 16):
+        s = rng.randrange(0x20, 0x7f)
+        q = [rng.getrandbits(4) for _ in range(16)]
+        scales.append(s)
+        values += [(-1 if x & 8 else 1) * FP4[x & 7] * E4M3[s] * whole for x in q]
+        raw += bytes(q[i] | q[i + 1] << 4 for i in range(0, 16, 2))
+    return {".weight_packed": ("U8", [n, k // 2], bytes(raw)), ".weight_scale": ("F8_E4M3", [n, k // 16], bytes(scales)),
+            ".weight_global_scale": ("F32", [1], stored_raw), ".input_global_scale": ("F32", [1], half(300.0, "F32")[1])}, values
+
+
 def words_up(table, bits):
     """[n][g] -> words along n: [n * bits / 32, g]"""
     across = [stream(column, bits) for column in columns(table)]
@@ -395,7 +442,20 @@ def compressed_all():
     exactly("w4a16, q k v in one matrix", config("phi3"), how(), compressed(4, 128, "BF16"))
     exactly("w4a16 and w8a16 beside f32", config("llama"), dict(quantization_config=dict(how()["quantization_config"], format="mixed-precision")),
             by_name([("mlp.down", None), ("self_attn.v", compressed(8, 32, "BF16"))], compressed(4, 128, "BF16")))
+    for form, more in (("int-quantized", {}), ("naive-quantized", {"symmetric": False})):
+        eight = dict(quantization_config=dict(how(num_bits=8, strategy="channel", **more)["quantization_config"], format=form))
+        exactly("w8a8 as %s, a scale for each row" % form, config("llama"), eight, compressed_bytes(lambda k: k, "BF16", bool(more)))
+        exactly("w8a8 as %s, groups of 32" % form, config("phi3"), eight, compressed_bytes(lambda k: 32, "F16", bool(more)))
+    exactly("w8a8, scales in f32, any order, an odd place", config("llama"), eight, compressed_bytes(lambda k: k, "F32"), order=models.shuffled, pad=1)
+    fp4 = {"quantization_config": {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}}
+    for kind in ("U8", "F8_E8M0"):
+        exactly("compressed mxfp4, scales in " + kind, config("llama"), fp4, compressed_mxfp4(kind))
+    nv = {"quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}}
+    exactly("compressed nvfp4", config("llama"), nv, compressed_nvfp4)
+    exactly("compressed nvfp4, any order, an odd place", config("phi3"), nv, compressed_nvfp4, order=models.shuffled, pad=1)
     experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    exactly("compressed nvfp4 experts one by one", experts, nv, compressed_nvfp4, of=experts_of(experts, False))
+    exactly("w8a8 experts one by one", experts, eight, compressed_bytes(lambda k: k, "BF16"), of=experts_of(experts, False))
     exactly("w4a16 experts one by one", experts, how(), compressed(4, 32, "BF16", "words"), of=experts_of(experts, False))
 
 

@@ -227,10 +227,22 @@ def integers():
                     t.pop(stem + ending)
                 else:
                     name, shape = tensor
-                    size = {"F32": 4, "I32": 4, "F16": 2, "I64": 8, "I8": 1, "F8_E4M3": 1}[name]
+                    size = {"F32": 4, "I32": 4, "F16": 2, "I64": 8, "I8": 1, "F8_E4M3": 1, "U8": 1}[name]
                     t[stem + ending] = (name, shape, bytes(size * gguf_forms.product(shape)))
         folder("llama", change, [stem] + words)
     # up_proj of the fixture: 128 x 64
+    fp4 = {".weight_packed": ("I8", [128, 32])}
+    for changes, words in (({}, ["weight_packed", "i8"]), ({".weight_packed": ("U8", [128, 24])}, ["whole groups of 32"]),
+                           ({".weight_packed": ("U8", [128, 32])}, ["weight_scale", "f16", "e8m0", "global_scale"]),
+                           ({".weight_packed": ("U8", [128, 32]), ".weight_scale": None}, ["weight_packed", "weight_scale beside it"]),
+                           ({".weight_packed": ("U8", [128, 32]), ".weight_scale": ("F8_E4M3", [128, 4])}, ["weight_scale", "f8_e4m3", "global_scale"])):
+        wrong("compressed", dict(fp4, **changes), words)
+    for changes, words in (({".weight": ("I8", [128, 64])}, ["weight_zero_point"]),
+                           ({".weight": ("I8", [128, 64]), ".weight_scale": None}, [".weight'", "weight_scale beside it"]),
+                           ({".weight": ("I8", [8192])}, [".weight'", "rows, columns"]),
+                           ({".weight": ("I8", [128, 64]), ".weight_zero_point": None, ".weight_scale": ("F16", [128, 3])}, ["weight_scale", "each group"]),
+                           ({".weight": ("I8", [128, 64]), ".weight_zero_point": None, ".weight_scale": ("F16", [64, 1])}, ["weight_scale", "is 64"])):
+        wrong("compressed", dict({".weight_packed": None}, **changes), words)
     wrong("compressed", {".weight_scale": None}, ["has no", "weight_scale"])
     wrong("compressed", {".weight_shape": None}, ["has no", "weight_shape"])
     wrong("compressed", {".weight_shape": ("I64", [2])}, ["weight_shape", "rows and columns"])
