@@ -5,7 +5,7 @@
  * table of mixes is the choice of llama-quantize (llama.cpp of 2026), so that a name means the same
  * file everywhere. Nothing is read here but rows of scales, where a type depends on them. */
 #include "convert/convert.h"
-#include "convert/rows.h"
+#include "model/rows.h"
 #include <string.h>
 
 static bool pick_begins(mn_str s, const char *z) {

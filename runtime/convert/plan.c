@@ -4,7 +4,7 @@
  * The plan refers to the model's tensors, which outlive it; what it makes (factors of the rotary
  * embedding) is in its arena. Nothing is read here: write.c does the rest. */
 #include "convert/convert.h"
-#include "convert/rows.h"
+#include "model/rows.h"
 #include "convert/quant.h"
 #include <stdio.h>
 #include <string.h>

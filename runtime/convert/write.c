@@ -5,7 +5,7 @@
  * it. Where a stored form holds the same codes as the wanted one they are moved, not computed
  * anew. */
 #include "convert/convert.h"
-#include "convert/rows.h"
+#include "model/rows.h"
 #include "convert/quant.h"
 #include "convert/output.h"
 #include <math.h>

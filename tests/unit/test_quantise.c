@@ -4,7 +4,7 @@
  * (tests/golden). */
 #include "unit.h"
 #include "convert/quant.h"
-#include "convert/rows.h"
+#include "model/rows.h"
 #include "reference.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* rows.c -- see rows.h. The planes are those of the loader, in the mapped files; nothing is kept
  * here. The arithmetic is the dequantiser's of dtype/, which the plugin `reference` uses too. */
-#include "convert/rows.h"
+#include "model/rows.h"
 #include "model/model.h"
 
 uint64_t mn_row_count(const mn_tensor_info *t) {

@@ -1,8 +1,8 @@
 /* rows.h -- rows of a tensor of the model, wherever they lie: one plane or several, in parts,
  * transposed, experts one by one. dtype.h defines the meaning of a row's bytes. All functions: any
  * thread. */
-#ifndef MN_CONVERT_ROWS_H
-#define MN_CONVERT_ROWS_H
+#ifndef MN_MODEL_ROWS_H
+#define MN_MODEL_ROWS_H
 #include "base/base.h"
 
 /* Where the blocks of a row lie in one plane. A row is all of the last dimension; rows are counted
