@@ -4,7 +4,6 @@
  * long is an error before anything is computed; then they are embedded and printed in blocks, in
  * order. Ids belong to the library (mn_ids_free), but for those of --prompt-ids. */
 #include "app.h"
-#include "utf8.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -188,24 +187,6 @@ static void embed_print_json(embed_job *j, uint32_t i, const float *vector) {
     json_line(&out);
 }
 
-/* The beginning of a text, whole characters on one line. */
-static void put_label(table *t, const embed_text *text) {
-    enum { MOST = 40 };
-    char label[MOST + 4];
-    size_t n = 0;
-    while (text->label && n < text->bytes) {
-        const int length = mn_utf8_length(text->label + n, text->bytes - n);
-        if (length == 0 || n + (size_t)length > MOST)
-            break;
-        memcpy(label + n, text->label + n, (size_t)length);
-        if (length == 1 && (label[n] < ' ' || label[n] == 127))
-            label[n] = ' ';
-        n += (size_t)length;
-    }
-    snprintf(label + n, sizeof label - n, "%s", n < text->bytes ? "..." : "");
-    table_cell(t, "%s", text->label ? label : "(ids)");
-}
-
 static void embed_add_row(embed_job *j, uint32_t i, const float *vector) {
     char numbers[SHOWN * 16 + 8] = "";
     size_t at = 0;
@@ -214,7 +195,8 @@ static void embed_add_row(embed_job *j, uint32_t i, const float *vector) {
                                (double)vector[d]);
     if (j->params.n_dim > SHOWN)
         snprintf(numbers + at, sizeof numbers - at, " ...");
-    put_label(&j->table, &j->v[i]);
+    const embed_text *text = &j->v[i];
+    table_text(&j->table, text->label ? text->label : "(ids)", text->label ? text->bytes : 5, 40);
     table_cell(&j->table, "%" PRIu32, j->v[i].n);
     table_cell(&j->table, "%.4f", cosine(j->first, vector, j->params.n_dim));
     table_cell(&j->table, "%s", numbers);

@@ -31,6 +31,7 @@ static const subcommand subcommands[] = {
     {"convert", cmd_convert, "write a model as one GGUF file"},
     {"perplexity", cmd_perplexity, "measure how well a model predicts a text"},
     {"embed", cmd_embed, "print the embeddings of texts"},
+    {"rerank", cmd_rerank, "sort texts by how well they answer a query"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
     {"detokenize", cmd_detokenize, "print the text of token ids"},
     {"template", cmd_template, "render a chat template with given variables"},

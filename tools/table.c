@@ -4,6 +4,7 @@
  * characters, which names and messages of plugins may hold, become blanks. Out of memory is
  * remembered (failed), and nothing is printed then. Interface: table.h. */
 #include "table.h"
+#include "utf8.h"
 #include <inttypes.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -45,6 +46,22 @@ void table_cell(table *t, const char *fmt, ...) {
         if ((unsigned char)*c < 0x20)
             *c = ' ';
     table_append(t, n < 0 ? NULL : cell);
+}
+
+void table_text(table *t, const char *text, size_t bytes, size_t most) {
+    char label[128];
+    size_t n = 0;
+    while (n < bytes) {
+        const int length = mn_utf8_length(text + n, bytes - n);
+        if (length == 0 || n + (size_t)length > most || n + (size_t)length + 4 > sizeof label)
+            break;
+        memcpy(label + n, text + n, (size_t)length);
+        if (length == 1 && (label[n] < ' ' || label[n] == 127))
+            label[n] = ' ';
+        n += (size_t)length;
+    }
+    snprintf(label + n, sizeof label - n, "%s", n < bytes ? "..." : "");
+    table_cell(t, "%s", label);
 }
 
 /* In characters, not bytes. */

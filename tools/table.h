@@ -15,6 +15,8 @@ typedef struct {
 /* columns: the headings, NULL-terminated; right: bit i set = column i is aligned to the right. */
 void table_begin(table *t, const char *const *columns, uint64_t right);
 void table_cell(table *t, const char *fmt, ...) MN_PRINTF(2, 3); /* fills row after row */
+/* The beginning of a text, whole characters, at most `most` bytes on one line. */
+void table_text(table *t, const char *text, size_t bytes, size_t most);
 /* Memory that was short for a cell is an error of out. */
 void table_print(const table *t, table_style style, out_file *out);
 void table_free(table *t);

@@ -314,8 +314,8 @@ typedef struct {
     int64_t n_vocab, n_ctx_train;
     int32_t has_tokenizer, has_chat_template;
     /* is_encoder 1: rows see the whole text (BERT, XLM-R): the model embeds and generates
-     * nothing */
-    int32_t is_encoder, pad;
+     * nothing; is_reranker 1: it scores pairs of texts (mn_session_score) */
+    int32_t is_encoder, is_reranker;
     int64_t n_embd;       /* numbers per hidden state: the length of an embedding; 0 = unknown */
     const char *known_as; /* the name that found it ("org/repo:Q4_K_M"); "" = a path was given */
     uint32_t found, pad2; /* MN_FOUND_* */
@@ -1019,7 +1019,8 @@ typedef struct {
  * with their first and last token. */
 typedef struct {
     const int32_t *ids;
-    uint32_t n, pad;
+    uint32_t n;
+    uint32_t n_first; /* of a pair: ids before the second text; mn_session_embed does not read it */
 } mn_embed_text;
 /* Embeds n_texts texts in as many steps as they need, several texts per step, and waits for them.
  * Needs MN_SESSION_EMBED; thread as mn_session_step. out: [n_texts, n_dim] f32, in the order of the
@@ -1041,6 +1042,29 @@ MN_API mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uin
  * NULL: pooling, norm: not asked for; m: MN_INVALID. */
 MN_API mn_status mn_model_embed_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm,
                                          mn_error *err);
+
+/* ---- scores: how well a text answers a query ------------------------------------------------- */
+/* The tokens of a query and a text as a reranker was trained on them: a pair of its tokeniser
+ * (BERT, XLM-R), or its prompt (Qwen3-Reranker). What looks like a special token in either text
+ * stays text. instruction: what the query is for, in the words of the prompt's language; empty: the
+ * default of the model; only prompts have one. ids: *n of them, freed by mn_ids_free; *n_first: for
+ * mn_embed_text.
+ *
+ * MN_UNSUPPORTED: the model is no reranker (mn_model_info.is_reranker), has no tokeniser, or has
+ * no form for pairs; or an instruction for a model without one. MN_BAD_INPUT: not UTF-8.
+ * NULL: m, query, text, instruction, ids, n, n_first: MN_INVALID. */
+MN_API mn_status mn_model_pair(const mn_model *m, mn_str query, mn_str text, mn_str instruction,
+                               int32_t **ids, uint32_t *n, uint32_t *n_first, mn_error *err);
+#define MN_SCORE_LOGIT 1u /* the head's number itself; else its sigmoid, from 0 to 1 */
+/* Scores n_pairs pairs as mn_session_embed embeds texts: needs MN_SESSION_EMBED, same thread, same
+ * errors. out: [n_pairs] f32, in the order of the pairs; cap: how many floats it has room for.
+ * flags: MN_SCORE_*. A model whose head has two labels "yes" and "no" scores by the difference of
+ * their logits, whose sigmoid is the probability of yes.
+ *
+ * MN_UNSUPPORTED: the model is no reranker, or its head has several labels.
+ * NULL: s, pairs, out: MN_INVALID. */
+MN_API mn_status mn_session_score(mn_session *s, const mn_embed_text *pairs, uint32_t n_pairs,
+                                  uint32_t flags, float *out, uint64_t cap, mn_error *err);
 
 /* Times in s, and counts, since the session was created. */
 typedef struct {

@@ -103,8 +103,8 @@ mn_status mn_parsed_join(mn_parsed *p, mn_error *err);
 /* The name without the prefix of a text model that is part of another model or has heads. */
 mn_str mnl_inner_name(mn_str native);
 /* Removes the tensors that no text model needs, by a list of native names, and logs their number by
- * reason. encoder: also removes heads on top of its hidden states. */
-void mn_parsed_drop_unused(mn_parsed *p, bool encoder);
+ * reason. heads: also removes those on top of an encoder's hidden states. */
+void mn_parsed_drop_unused(mn_parsed *p, bool heads);
 bool mn_tensor_is_empty(const mn_parsed_tensor *t); /* a dimension is 0 */
 /* As mn_tensor_place for a tensor with a problem, at its offset: so many bytes, which lie in the
  * file; 0 = it is empty. */

@@ -117,10 +117,10 @@ static const struct {
 };
 
 /* The reason of the first row that fits; N_REASONS: none does. */
-static unused_reason unused_reason_of(mn_str native, bool encoder) {
+static unused_reason unused_reason_of(mn_str native, bool heads) {
     const mn_str inner = mnl_inner_name(native);
     for (size_t i = 0; i < MN_COUNT(rows); i++) {
-        if (rows[i].why == HEADS && !encoder)
+        if (rows[i].why == HEADS && !heads)
             continue;
         if (rows[i].how == ENDS && mn_str_ends(native, rows[i].text))
             return rows[i].why;
@@ -145,12 +145,12 @@ static void unused_tell(const mn_host *h, const uint64_t *counts, const mn_str *
     }
 }
 
-void mn_parsed_drop_unused(mn_parsed *p, bool encoder) {
+void mn_parsed_drop_unused(mn_parsed *p, bool heads) {
     uint64_t counts[N_REASONS] = {0};
     mn_str first[N_REASONS] = {{0}};
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++) {
-        const unused_reason why = unused_reason_of(p->tensors[i].native, encoder);
+        const unused_reason why = unused_reason_of(p->tensors[i].native, heads);
         if (why == N_REASONS) {
             p->tensors[kept++] = p->tensors[i];
             continue;
@@ -173,8 +173,8 @@ static bool first_part_is(mn_str s, const char *part) {
 /* Whether some architecture reads a tensor of this canonical name. */
 static bool is_read(mn_str name) {
     static const char *const top[] = {
-        "token_embd",  "token_embd_norm", "token_types",       "position_embd",     "output",
-        "output_norm", "rope_freqs",      "rope_factors_long", "rope_factors_short"};
+        "token_embd",  "token_embd_norm", "token_types",       "position_embd",      "output",
+        "output_norm", "rope_freqs",      "rope_factors_long", "rope_factors_short", "cls"};
     static const char *const in_layer[] = {"attn_norm",
                                            "attn_q",
                                            "attn_k",

@@ -104,6 +104,15 @@ static bool is_arch(const mn_parsed *p, const char *ending) {
     return arch && arch->value.type == MN_VALUE_STR && mn_str_ends(arch->value.s, ending);
 }
 
+/* Whether the file's head scores texts (pooling_type 4): then it is part of the model. */
+static bool scores_texts(const mn_parsed *p) {
+    enum { RANK = 4 };
+    for (uint64_t i = 0; i < p->n_meta; i++)
+        if (mn_str_ends(p->meta[i].key, ".pooling_type"))
+            return p->meta[i].value.type == MN_VALUE_INT && p->meta[i].value.i == RANK;
+    return false;
+}
+
 /* parts[0..count): the model's files in order. Metadata is the first one's; the others bring
  * tensors. */
 static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count, mn_error *err) {
@@ -127,7 +136,7 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
     if (!status)
         status = mn_parsed_settle_unreadable(p, err);
     if (!status && !is_arch(p, "clip")) /* whose tensors are those */
-        mn_parsed_drop_unused(p, is_arch(p, "bert"));
+        mn_parsed_drop_unused(p, is_arch(p, "bert") && !scores_texts(p));
     /* Mixtral's first files keep experts one by one */
     if (!status)
         status = mn_parsed_join(p, err);

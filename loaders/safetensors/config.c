@@ -4,6 +4,7 @@
  * once, so that the readers need no checks between their lines. families.c says what each
  * architecture has of its own, rope.c reads its rotary keys. */
 #include "families.h"
+#include "family_keys.h"
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
@@ -263,7 +264,7 @@ static const char *hf_head_of(const struct model_family *f, const char *class_na
 
 /* Whether the class differs from the family's in nothing that matters here: "LlamaModel" and
  * "Gemma3TextModel" lack the output matrix, which embeddings do not need; those of an encoder have
- * heads on top of it. */
+ * heads on top of it, and a class that classifies has one that is used. */
 static bool is_class(config_reader *c, const char *class_name) {
     const char *head = hf_head_of(c->family, class_name);
     if (!strcmp(class_name, c->family->class_name))
@@ -271,7 +272,8 @@ static bool is_class(config_reader *c, const char *class_name) {
     if (!head)
         return false;
     c->headless = !strcmp(head, "Model") || !strcmp(head, "TextModel");
-    if (c->headless)
+    c->classifies = !strcmp(head, "ForSequenceClassification");
+    if (c->headless || c->classifies)
         return true;
     return c->family->encoder && (!strcmp(head, "ForMaskedLM") || !strcmp(head, "ForPreTraining"));
 }
@@ -752,10 +754,12 @@ static void hf_read_all(config_reader *c) {
     hf_read_act(c);
     if (c->family->extra)
         c->family->extra(c);
+    if (c->classifies)
+        family_classifier(c);
     if (!c->family->encoder && !config_bool(c, "is_causal", true)) /* a decoder made an encoder */
         config_put_bool(c, "attention.causal", "is_causal", false);
     c->tied = config_bool(c, "tie_word_embeddings", c->family->tied);
-    if (json_get(c->root, "tie_word_embeddings") || c->family->tied || c->headless)
+    if (json_get(c->root, "tie_word_embeddings") || c->family->tied || c->headless || c->classifies)
         config_put_bool(c, "minerva.tie_word_embeddings", "tie_word_embeddings", c->tied);
     if (c->family->norm_offset > 0)
         config_put_float(c, "minerva.norm.offset", "", "model_type", c->family->norm_offset);
@@ -773,6 +777,7 @@ mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_err
     if (!c.status)
         hf_read_all(&c);
     facts->tied = c.tied;
+    facts->classifies = c.classifies;
     facts->family = c.family;
     facts->n_layer = c.n_layer;
     facts->n_head = c.n_head;

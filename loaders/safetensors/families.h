@@ -54,6 +54,7 @@ struct model_family {
     const size_keys *keys;       /* NULL: the usual ones */
     const key_default *defaults; /* ended by {0} */
     const char *act;             /* when config.json does not say; NULL: silu */
+    const char *head_act;        /* inside the head of a class that classifies; NULL: tanh */
     /* likewise: rope_theta and partial_rotary_factor; 0: 10000 and 1 */
     double rope_theta;
     double rotary;

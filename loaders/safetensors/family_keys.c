@@ -157,6 +157,21 @@ void family_encoder(config_reader *c) {
     config_put_bool(c, "attention.causal", "model_type", false);
 }
 
+/* How a text is pooled for the head, and the activation between the head's two matrices. Where
+ * config.json says nothing of the pooling, an encoder's is the first token and a decoder's the
+ * last. */
+void family_classifier(config_reader *c) {
+    enum { RANK = 4 };
+    const char *act = c->family->head_act ? c->family->head_act : "tanh";
+    config_put_int(c, "pooling_type", "", "architectures", RANK);
+    if (json_get(c->root, "classifier_activation"))
+        act = config_str(c, c->root, "", "classifier_activation", act);
+    config_put_str(c, "minerva.classifier.activation", "", "classifier_activation", act);
+    if (json_get(c->root, "classifier_pooling"))
+        config_put_str(c, "minerva.classifier.pooling", "", "classifier_pooling",
+                       config_str(c, c->root, "", "classifier_pooling", "cls"));
+}
+
 /* A number under another key, unless that is there. */
 static void copy_number(config_reader *c, const char *from, const char *to) {
     const cJSON *v = json_get(c->root, from);

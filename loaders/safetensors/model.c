@@ -368,7 +368,7 @@ static mn_status checkpoint_read_tensors(mn_parsed *p, folder dir, mn_error *err
 /* From the checkpoint's tensors to the canonical ones. */
 static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts,
                                 mn_error *err) {
-    mn_parsed_drop_unused(p, facts->family->encoder);
+    mn_parsed_drop_unused(p, facts->family->encoder && !facts->classifies);
     mn_status status = settle_unreadable(p, facts->family, err);
     if (!status && join)
         status = join(p, facts, err);

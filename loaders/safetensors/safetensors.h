@@ -39,6 +39,7 @@ typedef struct {
     int64_t unused_positions;  /* first rows of the table of positions, which no token uses */
     int64_t n_head, n_head_kv; /* of the first layer; 0: they differ by kind of layer */
     bool tied;
+    bool classifies; /* its class keeps the head that scores a text */
 } model_facts;
 
 /* ---- names.c --------------------------------------------------------------------------------- */
@@ -87,6 +88,7 @@ typedef struct {
     int64_t n_ctx;
     int64_t unused_positions;
     bool headless;          /* the class has no output matrix */
+    bool classifies;        /* the class ends with a head that scores its text */
     const cJSON **layers;   /* per_layer_config by layer, each may be NULL; NULL: there is none */
     const int64_t *no_rope; /* per layer; NULL: all rotate */
     const int64_t *slides;  /* per layer, where the family has wide_full */

@@ -52,6 +52,19 @@ static mn_status put_pooling(mn_convert_plan *p, const mn_model *m, mn_error *er
     return st;
 }
 
+/* What GGUF has no keys for of a head that scores texts: its readers assume these by the
+ * architecture. */
+static mn_status put_head(mn_convert_plan *p, const mn_model *m, mn_error *err) {
+    static const char *const keys[] = {MN_HEAD_ACT_KEY, MN_HEAD_POOLING_KEY};
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < MN_COUNT(keys) && !st; i++) {
+        mn_str value = {0};
+        if (!mn_meta_str(&m->canonical->meta, keys[i], &value, NULL))
+            st = mn_convert_str(p, keys[i], value, err);
+    }
+    return st;
+}
+
 /* What cannot be run is not converted: a weight is missing, or has another shape. */
 static mn_status check_runs(const mn_model *m, mn_error *err) {
     mn_model_graph *g = NULL;
@@ -112,6 +125,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         st = put_sampling(&p, m, err);
     if (!st)
         st = put_pooling(&p, m, err);
+    if (!st)
+        st = put_head(&p, m, err);
     if (!st)
         st = put_token_types(&p, err);
     if (!st)

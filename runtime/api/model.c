@@ -193,6 +193,8 @@ static mn_status read_facts(mn_model *m, mn_error *err) {
         return mn_fail_memory(err, 64);
     warn_of_spare_layers(m);
     mn_status st = mn_pooling_read(m, err);
+    if (!st)
+        st = mn_head_read(m, err);
     return st ? st : mn_generation_read(m, err);
 }
 
@@ -272,6 +274,7 @@ void mn_model_free(mn_model *m) {
     mn_free(m->name);
     mn_free(m->known_as);
     mn_free(m->embed.refusal);
+    mn_head_free(m);
     mn_free(m->stop);
     mn_free(m->told);
     mn_held_free(m->held);
@@ -309,6 +312,7 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
                           .has_tokenizer = m->tokenizer != NULL,
                           .has_chat_template = m->chat != NULL,
                           .is_encoder = mn_hparams_is_encoder(c),
+                          .is_reranker = m->score.known,
                           .n_embd = width,
                           .known_as = m->known_as,
                           .found = m->found_flags};

@@ -22,6 +22,23 @@ mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int3
     return st ? st : mn_text_encode(m, text, NULL, f, ids, n, err);
 }
 
+mn_status mn_model_pair(const mn_model *m, mn_str query, mn_str text, mn_str instruction,
+                        int32_t **ids, uint32_t *n, uint32_t *n_first, mn_error *err) {
+    const mn_arg args[] = {{"m", m}, {"ids", ids}, {"n", n}, {"n_first", n_first}, {0}};
+    mn_status st = mn_args_need(err, __func__, args);
+    if (!st)
+        st = mn_args_text(err, __func__, "query", query);
+    if (!st)
+        st = mn_args_text(err, __func__, "text", text);
+    if (!st)
+        st = mn_args_text(err, __func__, "instruction", instruction);
+    if (!st)
+        st = mn_head_need(m, err);
+    if (!st)
+        st = mn_text_need_tokenizer(m, err);
+    return st ? st : mn_pair_encode(m, query, text, instruction, ids, n, n_first, err);
+}
+
 void mn_ids_free(int32_t *ids) {
     mn_free(ids);
 }

@@ -122,6 +122,7 @@ mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v,
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err);
 /* "ARCH.stem", likewise */
 mn_status mn_convert_arch_int(mn_convert_plan *p, const char *stem, int64_t v, mn_error *err);
+mn_status mn_convert_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err);
 mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool v, mn_error *err);
 
 /* ---- gguf_out.c ------------------------------------------------------------------------------ */

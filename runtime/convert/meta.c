@@ -380,6 +380,10 @@ mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool b, mn_error 
     return meta_out_put(p, mn_str_of(key), v, err);
 }
 
+mn_status mn_convert_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err) {
+    return meta_out_put_str(p, key, s, err);
+}
+
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err) {
     if (mn_meta_find(&p->model->meta, key))
         return MN_OK;

@@ -22,7 +22,8 @@ static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
     if (t->n_dim < 2 || mn_str_ends(rest, ".bias") || mn_str_ends(rest, "norm.weight"))
         return true;
     return mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight") ||
-           mn_str_is(rest, "token_types.weight");
+           mn_str_is(rest, "token_types.weight") || pick_begins(rest, "cls.") ||
+           pick_begins(rest, "dense_");
 }
 
 /* ---- as stored ------------------------------------------------------------------------------- */

@@ -12,7 +12,9 @@ static int32_t add_norm(mn_model_graph *g, int32_t x, int32_t y, const char *ste
 
 void mn_arch_bert(mn_model_graph *g) {
     const mn_hparams *h = &g->hp;
-    const int32_t table = mn_g_matrix(g, "token_embd.weight", false, h->n_vocab, h->n_embd);
+    int32_t table = mn_g_typed_tokens(g);
+    if (table < 0)
+        table = mn_g_matrix(g, "token_embd.weight", false, h->n_vocab, h->n_embd);
     int32_t x = mn_g_embed(g, table, 1, mn_g_positions(g));
     x = mn_b_layer_norm(g, x, "token_embd_norm");
     while (mn_g_next_layer(g)) {

@@ -77,6 +77,7 @@ typedef struct {
     bool samplers;  /* and what contract 4 adds */
     bool drafts;    /* SAMPLE has drafts, whatever else it has */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
+    bool typed;     /* ids from n_vocab on are those of a second text: mn_g_typed_tokens */
     /* a remark for users on tensors that are not used, printed behind "MODEL: "; NULL: none */
     const char *remark;
 } mn_model_graph;
@@ -150,6 +151,10 @@ int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int6
  * [n_ctx_train, D] for mn_g_embed; -1: the model has neither. Where both are there, it is F32 that
  * the graph owns. */
 int32_t mn_g_positions(mn_model_graph *g);
+/* Of a model that scores pairs of texts and has two token types, the embeddings of all tokens [2 V,
+ * D], F32 that the graph owns: as they are, and with the difference of the two types added, for the
+ * tokens of the second text (id + V); sets g->typed. -1: another model. */
+int32_t mn_g_typed_tokens(mn_model_graph *g);
 /* n times 1: the weight of a norm without one */
 int32_t mn_g_ones(mn_model_graph *g, int64_t n);
 /* Fails if the model's key {arch}.key is there and not 0: no builder supports it. */

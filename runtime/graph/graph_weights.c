@@ -5,6 +5,7 @@
  * begin further on. Only what the host widens or makes is memory of the graph's own (its arena).
  * Every failure names file and tensor as the checkpoint calls it. */
 #include "graph/build.h"
+#include "model/rows.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -452,6 +453,38 @@ int32_t mn_g_positions(mn_model_graph *g) {
     if (!check_shape(g, t, t->n_dim == 2 ? 2 : 1, as_stored))
         return -1;
     return sum_tables(g, pos ? &pos->info : NULL, t);
+}
+
+int32_t mn_g_typed_tokens(mn_model_graph *g) {
+    const int64_t V = g->hp.n_vocab;
+    const int64_t D = g->hp.n_embd;
+    const int64_t dim[] = {2 * V, D};
+    const mn_model_tensor_entry *types = mn_canonical_tensor(g->model, "token_types.weight");
+    if (g->status || !types || types->info.n_dim != 2 || types->info.dim[0] < 2 ||
+        !mn_g_has(g, "cls.output.weight"))
+        return -1;
+    const mn_model_tensor_entry *e = graph_weight_find(g, "token_embd.weight", false);
+    if (!e || !graph_weight_fits(g, &e->info, 2, (const int64_t[]){V, D}) ||
+        !check_widenable(g, &types->info) ||
+        !check_shape(g, &types->info, 2, (const int64_t[]){types->info.dim[0], D}))
+        return -1;
+    float *rows = mn_arena_alloc(&g->arena, (size_t)(2 * V * D), sizeof *rows);
+    float *change = mn_arena_alloc(&g->arena, (size_t)D, sizeof *change); // [D]: type 1 - type 0
+    if (!rows || !change) {
+        mn_gb_no_memory(g);
+        return -1;
+    }
+    graph_weight_add_row(&types->info, 0, D, change);
+    for (int64_t d = 0; d < D; d++)
+        change[d] = -change[d];
+    graph_weight_add_row(&types->info, 1, D, change);
+    for (int64_t i = 0; i < V; i++) {
+        mn_row_values(&e->info, (uint64_t)i, rows + i * D);
+        for (int64_t d = 0; d < D; d++)
+            rows[(V + i) * D + d] = rows[i * D + d] + change[d];
+    }
+    g->typed = true;
+    return mn_gb_weight(g, "token_embd.typed", MN_F32, 2, dim, (mn_graph_weight){.constant = rows});
 }
 
 int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name) {

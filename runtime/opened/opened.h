@@ -40,6 +40,31 @@ int32_t mn_runtime_progress(void *rt, float done, const char *what);
 
 #define MN_SAMPLING_KEYS 7
 
+/* ---- head.c: layers behind the pooling of hidden states -------------------------------------- */
+#define MN_HEAD_ACT_KEY "minerva.classifier.activation"
+#define MN_HEAD_POOLING_KEY "minerva.classifier.pooling"
+enum { MN_HEAD_NONE, MN_HEAD_TANH, MN_HEAD_GELU, MN_HEAD_RELU, MN_HEAD_SILU };
+enum { MN_HEAD_LAYERS = 2 };
+/* y = norm(act(weight x + bias)); the last layer has no act. bias, norm: NULL = none. */
+typedef struct {
+    const float *weight, *bias, *norm, *norm_bias; // [n_out, n_in], [n_out] each
+    uint32_t n_in, n_out;
+} mn_head_layer;
+typedef struct {
+    mn_head_layer layer[MN_HEAD_LAYERS];
+    uint32_t n, widest, act, pooling; /* MN_HEAD_*, MN_POOLING_*; widest: n_in or n_out */
+    double eps;                       /* of norms */
+    mn_arena arena;                   /* the weights' */
+} mn_head;
+/* The result [n_out of the last layer], in scratch [2 * widest]. */
+const double *mn_head_apply(const mn_head *h, const double *x, double *scratch);
+struct mn_model;
+/* Reads m->score; a head that cannot be used is no error. */
+mn_status mn_head_read(struct mn_model *m, mn_error *err);
+/* MN_UNSUPPORTED: why the model scores nothing. */
+mn_status mn_head_need(const struct mn_model *m, mn_error *err);
+void mn_head_free(struct mn_model *m);
+
 struct mn_model {
     mn_runtime *rt;
     mn_canonical *canonical;
@@ -66,6 +91,13 @@ struct mn_model {
         bool stated;            /* a file says the pooling */
         char *refusal;
     } embed;
+    /* scores of pairs (head.c). known: head can be used; refusal: why it cannot, although there is
+     * one; NULL. prompted: a pair is a prompt of Qwen3-Reranker */
+    struct {
+        mn_head head;
+        bool known, prompted;
+        char *refusal;
+    } score;
     int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
     mn_held_list *held;              /* weights that its sessions have on devices */
@@ -185,6 +217,9 @@ mn_status mn_text_need_tokenizer(const mn_model *m, mn_error *err);
  * MN_TOKENIZE_*. *ids is the caller's. */
 mn_status mn_text_encode(const mn_model *m, mn_str text, const uint8_t *plain, uint32_t flags,
                          int32_t **ids, uint32_t *n, mn_error *err);
+/* pair.c: as mn_model_pair, whose arguments are checked. */
+mn_status mn_pair_encode(const mn_model *m, mn_str query, mn_str text, mn_str instruction,
+                         int32_t **ids, uint32_t *n, uint32_t *n_first, mn_error *err);
 /* request.c: what a session with these parameters asks of the devices. Shared by sessions and
  * explanations. NULL params: the defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,

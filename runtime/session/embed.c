@@ -15,6 +15,10 @@ typedef struct {
     uint32_t n_texts, pooling, norm, n_dim;
     float *out;   /* [n_texts, n_dim] */
     double *sums; /* [n_seq, D]: of the rows of each slot's text that count */
+    /* of scores; NULL: the vectors themselves are asked for. n_dim is 1 then */
+    const mn_head *head;
+    double *scratch; /* [2, widest of the head] */
+    bool logits;
 } job;
 
 /* The outputs of a slot's text in one step: rows [first, first + n) of the hidden states. */
@@ -120,6 +124,8 @@ static slot_rows add_rows(const job *j, uint32_t slot, const mn_embed_text *t, u
         const uint32_t row = size->n_rows + i;
         const uint32_t pos = q->n_enqueued + i;
         s->steps.packed[l->src + row] = t->ids[pos];
+        if (j->head && s->steps.graph->typed && pos >= t->n_first)
+            s->steps.packed[l->src + row] += (int32_t)s->steps.graph->hp.n_vocab;
         s->steps.packed[l->pos + row] = (int32_t)pos;
         s->steps.packed[l->row_slot + row] = (int32_t)slot;
         if (counts(j, t, pos))
@@ -249,6 +255,23 @@ static mn_status finish_text(const job *j, uint32_t i, const double *sum, mn_err
     return MN_OK;
 }
 
+/* The score of pair i from its sum [D], which becomes its mean. */
+static mn_status finish_pair(const job *j, uint32_t i, double *sum, mn_error *err) {
+    const uint32_t width = (uint32_t)j->s->steps.graph->hp.n_embd;
+    const double n = j->pooling == MN_POOLING_MEAN ? j->texts[i].n : 1;
+    for (uint32_t d = 0; d < width; d++)
+        sum[d] /= n;
+    const double logit = *mn_head_apply(j->head, sum, j->scratch);
+    if (!isfinite(logit))
+        return mn_fail(err, MN_BAD_FILE,
+                       "%s: the score of text %u is NaN or infinite, expected a number: the "
+                       "weights are damaged, or too large for the device's types (--precision "
+                       "exact)",
+                       j->s->model->canonical->path, i + 1);
+    j->out[i] = (float)(j->logits ? logit : 1 / (1 + exp(-logit)));
+    return MN_OK;
+}
+
 /* All waves; one is run from its beginning again if the device was lost. */
 static mn_status run_all(const job *j, slot_rows *rows, mn_error *err) {
     mn_session *s = j->s;
@@ -263,7 +286,10 @@ static mn_status run_all(const job *j, slot_rows *rows, mn_error *err) {
             st = mn_failover(s, st, err);
         } while (!st && s->n_placed != on);
         for (uint32_t i = 0; i < n && !st; i++) {
-            st = finish_text(j, first + i, j->sums + i * width, err);
+            if (j->head)
+                st = finish_pair(j, first + i, j->sums + i * width, err);
+            else
+                st = finish_text(j, first + i, j->sums + i * width, err);
             if (st)
                 blame(err, first + i, st);
         }
@@ -271,40 +297,75 @@ static mn_status run_all(const job *j, slot_rows *rows, mn_error *err) {
     return st;
 }
 
+/* What mn_session_embed and mn_session_score have in common: every text is checked, then
+ * computed. */
+static mn_status embed_begin(job *j, uint64_t cap, const char *function, mn_error *err) {
+    const mn_session *s = j->s;
+    mn_status st = MN_OK;
+    if (cap / j->n_dim < j->n_texts)
+        st = mn_fail(err, MN_INVALID, "%s: room for %llu numbers, %u texts of %u numbers", function,
+                     (unsigned long long)cap, j->n_texts, j->n_dim);
+    for (uint32_t i = 0; i < j->n_texts && !st; i++)
+        st = check_text(s, &j->texts[i], i, err);
+    if (st)
+        return st;
+    const size_t width = (size_t)s->steps.graph->hp.n_embd;
+    slot_rows *rows = mn_alloc(s->steps.n_seq, sizeof *rows);
+    j->sums = mn_alloc(s->steps.n_seq * width, sizeof *j->sums);
+    if (j->head)
+        j->scratch = mn_alloc(2 * (size_t)j->head->widest, sizeof *j->scratch);
+    if (rows && j->sums && (j->scratch || !j->head))
+        st = run_all(j, rows, err);
+    else
+        st = mn_fail_memory(err, s->steps.n_seq * width * sizeof *j->sums);
+    mn_free(rows);
+    mn_free(j->sums);
+    mn_free(j->scratch);
+    return st;
+}
+
+/* The arguments that both have. */
+static mn_status embed_check(const job *j, const char *function, const char *texts, mn_error *err) {
+    const mn_arg args[] = {{"s", j->s}, {texts, j->texts}, {"out", j->out}, {0}};
+    mn_status st = mn_args_need(err, function, args);
+    if (!st)
+        st = mn_args_same_process(err, function, j->s->model->rt);
+    if (!st && !j->s->steps.graph->embeds)
+        st = mn_fail(err, MN_INVALID, "%s: this session generates text, expected one that embeds",
+                     function);
+    return st;
+}
+
 mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n_texts,
                            const mn_embed_params *params, float *out, uint64_t cap, mn_error *err) {
-    const mn_arg args[] = {{"s", s}, {"texts", texts}, {"out", out}, {0}};
     mn_error why = MN_ERROR_INIT;
     mn_embed_params p = {.size = sizeof p};
     job j = {.s = s, .texts = texts, .n_texts = n_texts, .out = out};
     if (!err)
         err = &why;
-    mn_status st = mn_args_need(err, __func__, args);
-    if (!st)
-        st = mn_args_same_process(err, __func__, s->model->rt);
+    mn_status st = embed_check(&j, __func__, "texts", err);
     if (!st)
         st = mn_args_take(MN_SIZED_EMBED_PARAMS, &p, params, err);
-    if (!st && !s->steps.graph->embeds)
-        st = mn_fail(err, MN_INVALID,
-                     "mn_session_embed: this session generates text, expected one that embeds");
     if (!st)
         st = set_job(&j, &p, err);
-    if (!st && cap / j.n_dim < n_texts)
-        st = mn_fail(err, MN_INVALID,
-                     "mn_session_embed: room for %llu numbers, %u texts of %u numbers",
-                     (unsigned long long)cap, n_texts, j.n_dim);
-    for (uint32_t i = 0; i < n_texts && !st; i++)
-        st = check_text(s, &texts[i], i, err);
+    return st ? st : embed_begin(&j, cap, __func__, err);
+}
+
+mn_status mn_session_score(mn_session *s, const mn_embed_text *pairs, uint32_t n_pairs,
+                           uint32_t flags, float *out, uint64_t cap, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    job j = {.s = s, .texts = pairs, .n_texts = n_pairs, .out = out, .n_dim = 1};
+    if (!err)
+        err = &why;
+    mn_status st = embed_check(&j, __func__, "pairs", err);
+    if (!st)
+        st = mn_args_flags(err, "mn_session_score: flags", flags, MN_SCORE_LOGIT);
+    if (!st)
+        st = mn_head_need(s->model, err);
     if (st)
         return st;
-    const size_t width = (size_t)s->steps.graph->hp.n_embd;
-    slot_rows *rows = mn_alloc(s->steps.n_seq, sizeof *rows);
-    j.sums = mn_alloc(s->steps.n_seq * width, sizeof *j.sums);
-    if (rows && j.sums)
-        st = run_all(&j, rows, err);
-    else
-        st = mn_fail_memory(err, s->steps.n_seq * width * sizeof *j.sums);
-    mn_free(rows);
-    mn_free(j.sums);
-    return st;
+    j.head = &s->model->score.head;
+    j.pooling = j.head->pooling;
+    j.logits = flags & MN_SCORE_LOGIT;
+    return embed_begin(&j, cap, __func__, err);
 }

@@ -123,7 +123,7 @@ def respelled(out):
     all_poolings("modernbert with its first keys", target, golden("modernbert"), ["reference"])
     target = copy("bert", out)
     for change, word in ((dict(position_embedding_type="relative_key"), "position_embedding_type"), (dict(is_decoder=True), "is_decoder"),
-                         (dict(architectures=["BertForSequenceClassification"]), "BertForSequenceClassification"), (dict(max_position_embeddings=32), "32")):
+                         (dict(architectures=["BertForTokenClassification"]), "BertForTokenClassification"), (dict(max_position_embeddings=32), "32")):
         m = models.fixture("bert")
         m.config.update(change)
         m.write(target)

@@ -331,6 +331,16 @@ mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn
     return st;
 }
 
+/* How often encoders have the end between two texts, of which GGUF has no key: RoBERTa and XLM-R
+ * twice. 0: no encoder. */
+static size_t pair_seps(const mn_tokenizer *tok, const mn_meta *meta) {
+    mn_str arch = {NULL, 0};
+    if (mn_meta_str(meta, "general.architecture", &arch, NULL) || !mn_str_ends(arch, "bert"))
+        return 0;
+    const bool roberta = mn_str_is(arch, "bert") && tok->model != MN_TOKENIZER_WORDPIECE;
+    return roberta ? 2 : 1;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* GGUF has no key of its own for what comes before the cuts. */
@@ -374,6 +384,7 @@ mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_erro
         st = tok_gguf_collect_added(tok, meta, err);
     if (!st)
         st = add_ends(tok, meta, add_bos, err);
+    tok->pair.seps = pair_seps(tok, meta);
     if (!st)
         st = mn_tokenizer_stop_from_gguf(tok, meta, err);
     if (!st)

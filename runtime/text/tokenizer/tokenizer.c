@@ -120,6 +120,9 @@ void mn_tokenizer_free(mn_tokenizer *tok) {
     mn_free(tok->prefix.id);
     mn_free(tok->suffix.id);
     mn_free(tok->stop.id);
+    mn_free(tok->pair.before.id);
+    mn_free(tok->pair.between.id);
+    mn_free(tok->pair.behind.id);
     mn_decode_free(&tok->decoder);
     mn_free(tok);
 }
@@ -306,6 +309,51 @@ mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_
     if (!st) {
         *ids = e.ids.id;
         *n = e.ids.n;
+        e.ids.id = NULL;
+    }
+    encoder_free(&e);
+    return st;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+/* The ids between two texts without a template of their own. */
+static mn_status put_between(const mn_tokenizer *tok, mn_encoder *e, mn_error *err) {
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < tok->pair.seps && !st; i++)
+        st = mn_ids_put_all(&e->ids, &tok->suffix, err);
+    return st;
+}
+
+mn_status mn_tokenizer_encode_pair(const mn_tokenizer *tok, mn_str first, mn_str second,
+                                   int32_t **ids, size_t *n, size_t *n_first, mn_error *err) {
+    const bool is_set = tok->pair.is_set;
+    const bool derived = tok->pair.seps && tok->prefix.n && tok->suffix.n;
+    mn_encoder e = {0};
+    size_t split = 0;
+    if (!is_set && !derived)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "the tokeniser has no template for a pair of texts (post_processor of "
+                       "tokenizer.json)");
+    mn_status st = tok_check_text(first, err);
+    if (!st)
+        st = tok_check_text(second, err);
+    if (!st)
+        st = mn_ids_put_all(&e.ids, is_set ? &tok->pair.before : &tok->prefix, err);
+    if (!st)
+        st = encode_text(tok, &e, first, NULL, false, err);
+    split = e.ids.n;
+    if (!st)
+        st = is_set ? mn_ids_put_all(&e.ids, &tok->pair.between, err) : put_between(tok, &e, err);
+    split = is_set ? split + tok->pair.n_between : e.ids.n;
+    if (!st)
+        st = encode_text(tok, &e, second, NULL, false, err);
+    if (!st)
+        st = mn_ids_put_all(&e.ids, is_set ? &tok->pair.behind : &tok->suffix, err);
+    if (!st) {
+        *ids = e.ids.id;
+        *n = e.ids.n;
+        *n_first = split;
         e.ids.id = NULL;
     }
     encoder_free(&e);

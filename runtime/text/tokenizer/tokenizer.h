@@ -35,6 +35,13 @@ void mn_tokenizer_free(mn_tokenizer *tok); /* NULL is fine */
 mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_t *plain,
                               uint32_t flags, int32_t **ids, size_t *n, mn_error *err);
 
+/* Two texts as the post-processor's template of a pair has them, or the usual one of the kind of
+ * tokeniser: first, second: the texts; *n_first: ids that belong to the first one by their type.
+ * Nothing in them is a special token. MN_UNSUPPORTED: there is no template. Else as
+ * mn_tokenizer_encode. */
+mn_status mn_tokenizer_encode_pair(const mn_tokenizer *tok, mn_str first, mn_str second,
+                                   int32_t **ids, size_t *n, size_t *n_first, mn_error *err);
+
 /* highest id + 1; the model may have more rows */
 uint32_t mn_tokenizer_n_vocab(const mn_tokenizer *tok);
 /* the vocabulary's own spelling; empty = no such id */

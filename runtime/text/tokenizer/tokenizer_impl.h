@@ -240,6 +240,14 @@ struct mn_tokenizer {
     int32_t bos, eos, unk, pad;
     int32_t model_unk; /* what an unknown character becomes; -1 = nothing */
     mn_id_list prefix, suffix, stop;
+    /* Of a pair of texts: ids before, between and behind them, of which the first n_between of
+     * those between have the type of the first text. is_set false: as prefix and suffix say, with
+     * the suffix `seps` times between them; 0: no pairs. */
+    struct {
+        mn_id_list before, between, behind;
+        size_t n_between, seps;
+        bool is_set;
+    } pair;
     mn_decode_stages decoder;
     bool byte_level; /* pieces are written in visible bytes: the decoder has BYTES */
 };

@@ -204,8 +204,35 @@ static mn_status tok_json_read_template(mn_tokenizer *tok, const cJSON *json, mn
     return st;
 }
 
+/* The same of "pair", where an item says the type of its ids. An order that is not A, B is no
+ * template here. */
+static mn_status read_pair_template(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
+    const cJSON *specials = mn_json_item(json, "special_tokens");
+    const cJSON *item = mn_json_item(json, "pair");
+    mn_id_list *const lists[] = {&tok->pair.before, &tok->pair.between, &tok->pair.behind};
+    size_t at = 0;
+    mn_status st = MN_OK;
+    for (item = item ? item->child : NULL; item && !st; item = item->next) {
+        const cJSON *special = mn_json_item(item, "SpecialToken");
+        const cJSON *text = mn_json_item(item, "Sequence");
+        const cJSON *type = mn_json_item(special, "type_id");
+        if (special)
+            st = put_special(tok, lists[at], specials, mn_json_text(special, "id", ""), err);
+        if (at == 1 && special && (!cJSON_IsNumber(type) || type->valuedouble == 0))
+            tok->pair.n_between = tok->pair.between.n;
+        if (!text)
+            continue;
+        if (at == 2 || strcmp(mn_json_text(text, "id", ""), at ? "B" : "A") != 0)
+            return st;
+        at++;
+    }
+    tok->pair.is_set = at == 2;
+    return st;
+}
+
 /* RoBERTa's and BERT's: {"cls": [piece, id], "sep": [piece, id]} */
-static mn_status read_pair(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
+static mn_status read_pair(mn_tokenizer *tok, const cJSON *json, size_t seps, mn_error *err) {
+    tok->pair.seps = seps;
     const cJSON *cls = mn_json_item(json, "cls");
     const cJSON *sep = mn_json_item(json, "sep");
     mn_status st = put_id(tok, &tok->prefix, cJSON_GetArrayItem(cls, 1), err);
@@ -223,10 +250,12 @@ static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_e
     const bool adds = tok->prefix.n || tok->suffix.n;
     if ((is_template || is_pair) && adds)
         return mn_fail(err, MN_UNSUPPORTED, POST ": more than one that adds tokens");
-    if (is_template)
-        return tok_json_read_template(tok, json, err);
+    if (is_template) {
+        const mn_status st = tok_json_read_template(tok, json, err);
+        return st ? st : read_pair_template(tok, json, err);
+    }
     if (is_pair)
-        return read_pair(tok, json, err);
+        return read_pair(tok, json, type[0] == 'R' ? 2 : 1, err);
     if (!strcmp(type, "ByteLevel"))
         return MN_OK;
     if (strcmp(type, "Sequence") != 0 || depth > MN_JSON_DEPTH)

@@ -1,0 +1,309 @@
+/* head.c -- layers behind the pooling of hidden states: a head that scores a text (cls.*). They are
+ * few and small, and some poolings are made on the host, so that the host computes them, too, in
+ * double.
+ *
+ * Read once, when a model is opened, as F32 in the arena of their head. A head that cannot be used
+ * costs the scores, not the model: it is an error where they are asked for. */
+#include "opened/opened.h"
+#include "model/rows.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_LABELS = 4096, MOST_WIDTH = 1 << 20 };
+
+static const char *const head_acts[] = {"none", "tanh", "gelu", "relu", "silu"};
+
+/* Why there are no scores; the first reason stays. */
+static mn_status refuse_head(mn_model *m, const char *why) {
+    if (m->score.refusal)
+        return MN_OK;
+    m->score.refusal = mn_strndup(why, strlen(why));
+    return m->score.refusal ? MN_OK : MN_OUT_OF_MEMORY;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+/* The tensor's values [rows, n]; a vector is one row. NULL: out of memory. */
+static float *head_values(mn_head *h, const mn_tensor_info *t, uint64_t rows, int64_t n) {
+    float *v = mn_arena_alloc(&h->arena, (size_t)rows * (size_t)n, sizeof *v);
+    for (uint64_t i = 0; v && i < rows; i++)
+        mn_row_values(t, i, v + i * (uint64_t)n);
+    return v;
+}
+
+static const mn_tensor_info *head_find(const mn_model *m, const char *stem, const char *ending) {
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", stem, ending);
+    const mn_model_tensor_entry *e = mn_canonical_tensor(m->canonical, name);
+    return e ? &e->info : NULL;
+}
+
+/* A vector of n numbers that may be absent: *out NULL. MN_BAD_FILE: it is none. */
+static mn_status head_vector(const mn_model *m, mn_head *h, const char *stem, const char *ending,
+                             uint32_t n, const float **out, mn_error *err) {
+    const mn_tensor_info *t = head_find(m, stem, ending);
+    *out = NULL;
+    if (!t)
+        return MN_OK;
+    if (t->n_dim != 1 || t->dim[0] != n || !mn_dequant_has(t->dtype.id))
+        return mn_fail(err, MN_BAD_FILE, "tensor %.*s: expected %u numbers", MN_STR_ARG(t->native),
+                       n);
+    *out = head_values(h, t, 1, n);
+    return *out ? MN_OK : mn_fail_memory(err, n * sizeof **out);
+}
+
+/* The layer of this stem, which reads n_in numbers, behind those that h has. MN_END: there is
+ * none. */
+static mn_status head_layer(const mn_model *m, mn_head *h, const char *stem, uint32_t n_in,
+                            mn_error *err) {
+    const mn_tensor_info *t = head_find(m, stem, ".weight");
+    mn_head_layer *l = &h->layer[h->n];
+    char norm[48];
+    if (!t)
+        return MN_END;
+    const int64_t rows = t->n_dim == 2 ? t->dim[0] : 1;
+    if (t->n_dim > 2 || t->dim[t->n_dim - 1] != n_in || rows > MOST_WIDTH ||
+        !mn_dequant_has(t->dtype.id))
+        return mn_fail(err, MN_BAD_FILE, "tensor %.*s: expected a matrix with rows of %u numbers",
+                       MN_STR_ARG(t->native), n_in);
+    *l = (mn_head_layer){.n_in = n_in, .n_out = (uint32_t)rows};
+    l->weight = head_values(h, t, (uint64_t)rows, n_in);
+    if (!l->weight)
+        return mn_fail_memory(err, (uint64_t)rows * n_in * sizeof *l->weight);
+    mn_status st = head_vector(m, h, stem, ".bias", l->n_out, &l->bias, err);
+    snprintf(norm, sizeof norm, "%s.norm", stem);
+    if (!st)
+        st = head_vector(m, h, norm, ".weight", l->n_out, &l->norm, err);
+    if (!st)
+        st = head_vector(m, h, norm, ".bias", l->n_out, &l->norm_bias, err);
+    h->widest = MN_MAX(h->widest, MN_MAX(l->n_in, l->n_out));
+    h->n += !st;
+    return st;
+}
+
+/* ---- two labels that are yes and no ---------------------------------------------------------- */
+/* Rows yes and no of the last layer become one: the logit of yes against no. */
+static mn_status head_contrast(mn_head *h, uint32_t yes, uint32_t no, mn_error *err) {
+    mn_head_layer *l = &h->layer[h->n - 1];
+    float *row = mn_arena_alloc(&h->arena, l->n_in, sizeof *row);
+    float *bias = mn_arena_alloc(&h->arena, 1, sizeof *bias);
+    if (!row || !bias)
+        return mn_fail_memory(err, l->n_in * sizeof *row);
+    for (uint32_t i = 0; i < l->n_in; i++)
+        row[i] = l->weight[yes * l->n_in + i] - l->weight[no * l->n_in + i];
+    if (l->bias)
+        *bias = l->bias[yes] - l->bias[no];
+    l->weight = row;
+    l->bias = bias;
+    l->n_out = 1;
+    return MN_OK;
+}
+
+/* {arch}.classifier.output_labels of a head with two: ["yes", "no"] in either order. */
+static mn_status head_labels(const mn_model *m, mn_head *h, mn_error *err) {
+    const void *labels = NULL;
+    uint64_t n = 0;
+    char key[96];
+    if (h->layer[h->n - 1].n_out != 2)
+        return MN_OK;
+    snprintf(key, sizeof key, "%.64s.classifier.output_labels", m->arch);
+    if (mn_meta_array(&m->canonical->meta, key, MN_VALUE_STR, &labels, &n, NULL) || n != 2)
+        return MN_OK;
+    const mn_str *label = labels;
+    if (mn_str_is(label[0], "yes") && mn_str_is(label[1], "no"))
+        return head_contrast(h, 0, 1, err);
+    if (mn_str_is(label[0], "no") && mn_str_is(label[1], "yes"))
+        return head_contrast(h, 1, 0, err);
+    return MN_OK;
+}
+
+/* A decoder that was trained to answer yes or no (Qwen3-Reranker): the rows of these two tokens in
+ * the matrix that makes logits. Its name alone tells it from the model that it was made of. */
+static mn_status head_of_words(mn_model *m, mn_head *h, mn_error *err) {
+    const mn_tensor_info *t = head_find(m, "output", ".weight");
+    int32_t ids[2] = {-1, -1};
+    if (!t)
+        t = head_find(m, "token_embd", ".weight");
+    if (m->tokenizer) {
+        ids[0] = mn_tokenizer_find(m->tokenizer, mn_str_of("yes"));
+        ids[1] = mn_tokenizer_find(m->tokenizer, mn_str_of("no"));
+    }
+    if (!t || t->n_dim != 2 || t->dim[1] > MOST_WIDTH || !mn_dequant_has(t->dtype.id) ||
+        ids[0] < 0 || ids[1] < 0 || ids[0] >= t->dim[0] || ids[1] >= t->dim[0])
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "a reranker by its name, without tokens \"yes\" and \"no\" and their rows "
+                       "of the output matrix");
+    const uint32_t n = (uint32_t)t->dim[1];
+    float *rows = mn_arena_alloc(&h->arena, 2 * (size_t)n, sizeof *rows);
+    if (!rows)
+        return mn_fail_memory(err, 2 * (uint64_t)n * sizeof *rows);
+    for (uint32_t i = 0; i < 2; i++)
+        mn_row_values(t, (uint64_t)ids[i], rows + i * n);
+    h->layer[0] = (mn_head_layer){.n_in = n, .n_out = 2, .weight = rows};
+    h->n = 1;
+    h->widest = n;
+    return head_contrast(h, 0, 1, err);
+}
+
+/* ---- what the files say ---------------------------------------------------------------------- */
+/* The activation behind the first of two layers, and how a text is pooled. */
+static mn_status head_facts(const mn_model *m, mn_head *h, mn_error *err) {
+    static const char *const poolings[] = {"cls", "mean", "last"};
+    static const uint32_t ids[] = {MN_POOLING_CLS, MN_POOLING_MEAN, MN_POOLING_LAST};
+    const bool encoder = mn_hparams_is_encoder(m->canonical);
+    const mn_meta *meta = &m->canonical->meta;
+    mn_str act = mn_str_of(strcmp(m->arch, "modern-bert") ? "tanh" : "gelu");
+    mn_str pooling = mn_str_of(encoder ? "cls" : "last");
+    mn_status st = mn_meta_str(meta, MN_HEAD_ACT_KEY, &act, err);
+    if (!st || st == MN_END)
+        st = mn_meta_str(meta, MN_HEAD_POOLING_KEY, &pooling, err);
+    if (st && st != MN_END)
+        return st;
+    h->act = MN_COUNT(head_acts);
+    for (uint32_t i = 0; i < MN_COUNT(head_acts); i++)
+        if (mn_str_is(act, head_acts[i]))
+            h->act = i;
+    h->pooling = MN_COUNT(ids);
+    for (uint32_t i = 0; i < MN_COUNT(ids); i++)
+        if (mn_str_is(pooling, poolings[i]))
+            h->pooling = i;
+    if (h->act == MN_COUNT(head_acts) || h->pooling == MN_COUNT(ids))
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "a head with the activation \"%.*s\" and the pooling \"%.*s\"; known: none, "
+                       "tanh, gelu, relu, silu; cls, mean, last",
+                       MN_STR_ARG(act), MN_STR_ARG(pooling));
+    h->pooling = ids[h->pooling];
+    return MN_OK;
+}
+
+/* Whether the name says so, in any case of letters. */
+static bool says_reranker(const char *name) {
+    static const char word[] = "reranker";
+    for (; *name; name++) {
+        size_t n = 0;
+        while (word[n] && tolower((unsigned char)name[n]) == word[n])
+            n++;
+        if (!word[n])
+            return true;
+    }
+    return false;
+}
+
+static mn_status read_head(mn_model *m, mn_head *h, mn_error *err) {
+    int64_t width = 0;
+    char key[96];
+    snprintf(key, sizeof key, "%.64s.embedding_length", m->arch);
+    mn_status st = mn_meta_i64(&m->canonical->meta, key, 1, MOST_WIDTH, &width, err);
+    if (st)
+        return st;
+    h->eps = 1e-5;
+    snprintf(key, sizeof key, "%.64s.attention.layer_norm_epsilon", m->arch);
+    mn_meta_f64(&m->canonical->meta, key, &h->eps, NULL);
+    st = head_facts(m, h, err);
+    if (st)
+        return st;
+    st = head_layer(m, h, "cls", (uint32_t)width, err);
+    if (!st)
+        width = h->layer[0].n_out;
+    if (!st || st == MN_END)
+        st = head_layer(m, h, "cls.output", (uint32_t)width, err);
+    if (st)
+        return st;
+    st = head_labels(m, h, err);
+    if (!st && h->layer[h->n - 1].n_out != 1)
+        st = mn_fail(err, MN_UNSUPPORTED,
+                     "its head has %u labels, expected one: it classifies texts, it does not rank "
+                     "them",
+                     h->layer[h->n - 1].n_out);
+    return st;
+}
+
+mn_status mn_head_read(mn_model *m, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    mn_head *h = &m->score.head;
+    const bool scores = head_find(m, "cls.output", ".weight") != NULL;
+    mn_status st;
+    if (!scores && (strcmp(m->arch, "qwen3") || !says_reranker(m->name)))
+        return MN_OK;
+    m->score.prompted = !strcmp(m->arch, "qwen3");
+    if (scores) {
+        st = read_head(m, h, &why);
+    } else {
+        h->pooling = MN_POOLING_LAST;
+        st = head_of_words(m, h, &why);
+    }
+    m->score.known = !st;
+    if (st == MN_OUT_OF_MEMORY)
+        return mn_fail_memory(err, 0);
+    if (st && refuse_head(m, why.msg))
+        return mn_fail_memory(err, 256);
+    return MN_OK;
+}
+
+mn_status mn_head_need(const mn_model *m, mn_error *err) {
+    if (m->score.known)
+        return MN_OK;
+    if (m->score.refusal)
+        return mn_fail(err, MN_UNSUPPORTED, "%s: %s", m->canonical->path, m->score.refusal);
+    return mn_fail(err, MN_UNSUPPORTED,
+                   "%s: the model (%s) has no head that scores a text: expected a reranker (the "
+                   "tensor cls.output.weight of GGUF, a class ...ForSequenceClassification, or "
+                   "Qwen3-Reranker)",
+                   m->canonical->path, m->arch);
+}
+
+void mn_head_free(mn_model *m) {
+    mn_arena_free(&m->score.head.arena);
+    mn_free(m->score.refusal);
+}
+
+/* ---- computing ------------------------------------------------------------------------------- */
+static double head_act(uint32_t act, double x) {
+    switch (act) {
+    case MN_HEAD_TANH:
+        return tanh(x);
+    case MN_HEAD_GELU:
+        return x / 2 * (1 + erf(x / sqrt(2)));
+    case MN_HEAD_RELU:
+        return x > 0 ? x : 0;
+    case MN_HEAD_SILU:
+        return x / (1 + exp(-x));
+    default:
+        return x;
+    }
+}
+
+/* Layer normalisation of x [n] in place. */
+static void head_norm(const mn_head_layer *l, double eps, double *x) {
+    double mean = 0;
+    double var = 0;
+    for (uint32_t i = 0; i < l->n_out; i++)
+        mean += x[i] / l->n_out;
+    for (uint32_t i = 0; i < l->n_out; i++)
+        var += (x[i] - mean) * (x[i] - mean) / l->n_out;
+    for (uint32_t i = 0; i < l->n_out; i++) {
+        x[i] = (x[i] - mean) / sqrt(var + eps) * (double)l->norm[i];
+        if (l->norm_bias)
+            x[i] += (double)l->norm_bias[i];
+    }
+}
+
+const double *mn_head_apply(const mn_head *h, const double *x, double *scratch) {
+    for (uint32_t k = 0; k < h->n; k++) {
+        const mn_head_layer *l = &h->layer[k];
+        double *y = scratch + (k % 2) * (size_t)h->widest; // [n_out]
+        for (uint32_t i = 0; i < l->n_out; i++) {
+            const float *row = l->weight + (size_t)i * l->n_in;
+            y[i] = l->bias ? (double)l->bias[i] : 0;
+            for (uint32_t j = 0; j < l->n_in; j++)
+                y[i] += (double)row[j] * x[j];
+            if (k + 1 < h->n)
+                y[i] = head_act(h->act, y[i]);
+        }
+        if (l->norm)
+            head_norm(l, h->eps, y);
+        x = y;
+    }
+    return x;
+}

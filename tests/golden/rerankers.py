@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""rerankers.py MINERVA: scores of the fixtures that make_rerankers.py made, against what Transformers computed.
+
+Each as a checkpoint, and as minerva convert writes it to GGUF, with and without the keys that only Minerva reads: logits of pairs alone and together, in class
+exact on reference and cpu_simd, their sigmoids, the order, the best; and what is refused."""
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import models
+from models import check
+
+MINERVA = sys.argv[1]
+DEVICES = {"reference": 1e-5, "cpu_simd": 1e-4}
+ALL = ("bert-rank", "distilbert-rank", "xlm-roberta-rank", "modernbert-rank", "qwen3-reranker")
+
+
+def run(*args, code=0, stdin=None):
+    p = subprocess.run([MINERVA, *map(str, args)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    check(p.returncode == code, "minerva %s: exit code %d, expected %d %s" % (" ".join(map(str, args))[:90], p.returncode, code, p.stderr.strip()[:200]))
+    return p
+
+
+def folder_of(name):
+    return os.path.join(models.FIXTURES, name)
+
+
+def golden(name):
+    with open(os.path.join(folder_of(name), "golden.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def rerank(path, query, *flags, device="reference", stdin=None):
+    out = run("rerank", "-m", path, "--json", "-q", "--precision", "exact", "--device", device, query, *flags, stdin=stdin).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def same(what, found, cases, limit, sigmoid=False):
+    """Scores of all cases, the best first."""
+    want = [1 / (1 + math.exp(-c["logit"])) if sigmoid else c["logit"] for c in cases]
+    worst = max([abs(f["score"] - want[f["index"]]) for f in found] + [0 if sorted(f["index"] for f in found) == list(range(len(cases))) else math.inf])
+    order = [f["score"] for f in found]
+    check(worst <= limit and order == sorted(order, reverse=True), "%s: error of %d scores %.3g, at most %g, in order" % (what, len(cases), worst, limit))
+    check(all(f["tokens"] == len(cases[f["index"]]["ids"]) and f["text"] == cases[f["index"]]["text"] for f in found), "%s: tokens and texts" % what)
+
+
+def scores(what, path, name, limits=DEVICES):
+    g = golden(name)
+    texts = [c["text"] for c in g["cases"]]
+    for device, limit in limits.items():
+        same("%s on %s" % (what, device), rerank(path, g["query"], *texts, "--logits", device=device), g["cases"], limit)
+
+
+def fixtures():
+    for name in ALL:
+        g, path = golden(name), folder_of(name)
+        texts = [c["text"] for c in g["cases"]]
+        scores(name, path, name)
+        same(name + ", sigmoids", rerank(path, g["query"], *texts), g["cases"], 1e-5, True)
+        for c in g["cases"][:2]:
+            same(name + ": alone", rerank(path, g["query"], c["text"], "--logits"), [c], 1e-5)
+        lines = "".join(c["text"] + "\n" for c in g["cases"][1:])
+        found = rerank(path, g["query"], texts[0], "-f", "-", "--logits", stdin=lines)
+        same(name + ": texts of a file behind the first", found, g["cases"], 1e-5)
+        best = rerank(path, g["query"], *texts, "--logits", "--top", 2)
+        check([f["index"] for f in best] == [f["index"] for f in found][:2], "%s: the best two" % name)
+        shown = run("rerank", "-m", path, "-q", g["query"], *texts).stdout.splitlines()
+        check(len(shown) == 6 and shown[0].split() == ["score", "index", "tokens", "text"], "%s: the table" % name)
+
+
+def converted(out):
+    for name in ALL:
+        path = os.path.join(out, "reranker-" + name + ".gguf")
+        run("convert", folder_of(name), "-o", path)
+        scores(name + " as GGUF", path, name)
+        if name == "qwen3-reranker":
+            continue
+        shown = run("inspect", path).stdout
+        arch = {"modernbert-rank": "modern-bert"}.get(name, "bert")
+        check("%s.pooling_type = 4" % arch in shown and "cls.output.weight" in shown, "%s as GGUF: pooling_type and the head" % name)
+        if name not in ("bert-rank", "xlm-roberta-rank"):
+            continue
+        with open(path, "rb") as f:
+            data = f.read()
+        with open(path, "wb") as f:
+            f.write(data.replace(b"minerva.classifier.activation", b"another.classifier.activation"))
+        scores(name + " as GGUF of another program", path, name)
+        small = os.path.join(out, name + "-q8.gguf")
+        run("convert", folder_of(name), "-o", small, "--type", "q8_0")
+        scores(name + " in q8_0", small, name, {"reference": 0.1, "cpu_simd": 0.1})
+
+
+def refused(out):
+    bert = folder_of("bert-rank")
+    for path, word in ((folder_of("bert"), "no head"), (folder_of("llama"), "no head")):
+        check(word in run("rerank", "-m", path, "a", "b", code=1).stderr, "%s scores nothing" % os.path.basename(path))
+    check("96" in run("rerank", "-m", bert, "a", "the cat " * 60, code=1).stderr, "a pair that is too long")
+    check("no text" in run("rerank", "-m", bert, "a", code=2).stderr, "a query alone")
+    check("no query" in run("rerank", "-m", bert, code=2).stderr, "nothing")
+    check("instruction" in run("rerank", "-m", bert, "a", "b", "--instruction", "find it", code=1).stderr, "an instruction for a model without a prompt")
+    g = golden("qwen3-reranker")
+    plain, asked = (rerank(folder_of("qwen3-reranker"), g["query"], "A", *more)[0]["score"] for more in ((), ("--instruction", "home")))
+    check(plain != asked, "an instruction changes the score")
+    check("rank" in run("embed", "-m", bert, "a", code=1).stderr, "a reranker embeds by a named pooling alone")
+    run("embed", "-m", bert, "a", "--pooling", "cls")
+    target = os.path.join(out, "several")
+    for what, change, word in (("labels", lambda m: m.tensors.update({"classifier.weight": ("F32", [2, 32], bytes(256)), "classifier.bias": ("F32", [2], bytes(8))}), "2 labels"),
+                               ("a head of another width", lambda m: m.tensors.update({"classifier.weight": ("F32", [1, 31], bytes(124))}), "classifier.weight"),
+                               ("a bias of another width", lambda m: m.tensors.update({"bert.pooler.dense.bias": ("F32", [31], bytes(124))}), "pooler.dense.bias"),
+                               ("an activation", lambda m: m.config.update(classifier_activation="sine"), "sine"),
+                               ("a pooling", lambda m: m.config.update(classifier_pooling="max"), "max")):
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(bert, target)
+        m = models.fixture("bert-rank")
+        change(m)
+        m.write(target)
+        p = run("rerank", "-m", target, "a", "b", code=1)
+        check(word in p.stderr, "%s: %s" % (what, p.stderr.strip()[-160:]))
+
+
+def main():
+    fixtures()
+    with tempfile.TemporaryDirectory() as out:
+        converted(out)
+        refused(out)
+    models.finish()
+
+
+main()
