@@ -324,7 +324,8 @@ typedef struct {
 MN_API mn_status mn_model_get_info(const mn_model *m, mn_model_info *out);
 /* NULL: m, key, value: MN_INVALID. */
 MN_API mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value);
-/* file: base name of the file with its first byte */
+/* file: base name of the file with its first byte; empty if the loader moved its codes in memory,
+ * as it does with GPTQ's */
 typedef struct {
     mn_str name, native;
     const char *dtype;

@@ -43,8 +43,8 @@ def fixtures(want_mlx):
 
 
 D, F, V, HEADS, KV, HEAD, E = 128, 256, 8, 4, 2, 32, 4
-ORDER = ("F32", "U32", "BF16", "F16", "F8_E4M3", "U8")
-BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "U8": 1, "U32": 4}
+ORDER = ("F32", "I64", "I32", "U32", "BF16", "F16", "F8_E4M3", "I8", "U8")
+BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1, "U32": 4, "I32": 4, "I64": 8}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": D, "intermediate_size": F, "vocab_size": V,
          "num_hidden_layers": 1, "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD,
          "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False,
@@ -117,6 +117,33 @@ def f8(how):
     return out
 
 
+def integers(make):
+    """make(rows, cols): ending -> (dtype, shape), of the matrices of the layer."""
+    out = norms()
+    for stem, (n, k) in stems(MATRICES):
+        of = make(n, k) if stem.startswith("model.layers") else {".weight": ("BF16", [n, k])}
+        out.update({stem + ending: tensor for ending, tensor in of.items()})
+    return out
+
+
+INTEGERS = {
+    "ok-gptq": ({"quant_method": "gptq"}, lambda n, k: {".qweight": ("I32", [k // 8, n]), ".qzeros": ("I32", [k // 64, n // 8]), ".scales": ("F16", [k // 64, n]), ".bias": ("F16", [n])}),
+    "ok-gptq-3": ({"quant_method": "gptq"}, lambda n, k: {".qweight": ("I32", [k * 3 // 32, n]), ".qzeros": ("I32", [1, n * 3 // 32]), ".scales": ("F16", [1, n])}),
+    "gptq-order": ({"quant_method": "gptq"}, lambda n, k: {
+        ".qweight": ("I32", [k // 8, n]), ".qzeros": ("I32", [k // 64, n // 8]), ".scales": ("F16", [k // 64, n]), ".g_idx": ("I32", [k])}),
+    "ok-awq": ({"quant_method": "awq"}, lambda n, k: {".qweight": ("I32", [k, n // 8]), ".qzeros": ("I32", [k // 128, n // 8]), ".scales": ("F16", [k // 128, n])}),
+    "ok-w8a8": ({"quant_method": "compressed-tensors", "format": "int-quantized"}, lambda n, k: {".weight": ("I8", [n, k]), ".weight_scale": ("BF16", [n, 1])}),
+    "ok-w8a8-zeros": ({"quant_method": "compressed-tensors", "format": "int-quantized"}, lambda n, k: {
+        ".weight": ("I8", [n, k]), ".weight_scale": ("BF16", [n, 2]), ".weight_zero_point": ("I8", [n, 2])}),
+    "w4a16": ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, lambda n, k: {
+        ".weight_packed": ("I32", [n, k // 8]), ".weight_scale": ("BF16", [n, k // 32]), ".weight_zero_point": ("I32", [n // 8, k // 32]), ".weight_shape": ("I64", [2])}),
+    "ok-compressed-mxfp4": ({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}, lambda n, k: {
+        ".weight_packed": ("U8", [n, k // 2]), ".weight_scale": ("U8", [n, k // 32])}),
+    "compressed-nvfp4": ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, lambda n, k: {
+        ".weight_packed": ("U8", [n, k // 2]), ".weight_scale": ("F8_E4M3", [n, k // 16]), ".weight_global_scale": ("F32", [1])}),
+}
+
+
 def f8_experts(how):
     """One by one with their scales in blocks, or together: in blocks, one scale for gates and one for ups, one for each row."""
     layer, fused = "model.layers.0.mlp.", {k: v for k, v in MATRICES.items() if "attn" in k}
@@ -138,6 +165,8 @@ def safetensors():
     yield from fixtures(False)
     for how in ("apart", "blocks", "halves", "rows"):
         yield "ok-f8-experts-" + how, folder({**QWEN3_MOE, "quantization_config": {"quant_method": "fp8"}}, f8_experts(how))
+    for name, (config, make) in INTEGERS.items():
+        yield name, folder({**LLAMA, "quantization_config": config}, integers(make))
     yield "ok-text", folder(LLAMA, plain(), TEXT)
     jinja = {"tokenizer.model": read(HERE, "corpus", "sentencepiece", "ok-charsmap"), "chat_template.jinja": b"{{ messages[0].content }}",
              "added_tokens.json": b'{"<x>": 11}'}
