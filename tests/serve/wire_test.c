@@ -27,7 +27,13 @@ static void put_all(mn_text *out) {
     submit.bias_ids = ids;
     submit.bias = floats;
     const uint32_t lengths[] = {1, 3};
-    const wire_embed embed = {.id = 8, .n_texts = 2, .lengths = lengths, .ids = ids, .n_ids = 4};
+    const wire_embed embed = {.id = 8,
+                              .n_texts = 2,
+                              .how = WIRE_EMBED_SCORES,
+                              .lengths = lengths,
+                              .firsts = lengths,
+                              .ids = ids,
+                              .n_ids = 4};
     const wire_refused refused = {.id = 9, .status = 3, .message = {"why not", 7}};
     const wire_event event = {.id = 10,
                               .kind = MN_REQUEST_TOKEN,
@@ -88,7 +94,7 @@ static int get(const wire_message *m, uint64_t *sum) {
     case WIRE_EMBED:
         ok = wire_get_embed(m, &u.embed);
         for (uint32_t i = 0; ok && i < u.embed.n_texts; i++)
-            *sum += u.embed.lengths[i];
+            *sum += u.embed.lengths[i] + (u.embed.how ? u.embed.firsts[i] : 0);
         return ok;
     case WIRE_REFUSED:
         return wire_get_refused(m, &u.refused);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const dialect *const dialects[] = {&dialect_messages, &dialect_responses, &dialect_ollama,
-                                          &dialect_llama};
+                                          &dialect_llama, &dialect_cohere};
 
 /* ---- paths and errors ------------------------------------------------------------------------ */
 

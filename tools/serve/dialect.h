@@ -16,7 +16,7 @@
 #include "serve/answer.h"
 
 typedef struct dialect {
-    const char *paths[9];  /* of its endpoints, or what they begin with before a '/'; then NULL */
+    const char *paths[12]; /* of its endpoints, or what they begin with before a '/'; then NULL */
     const char *but_for;   /* paths that begin with it are none of its; NULL: there are none */
     const char *id_header; /* answers have the request's id in it, too; NULL: none */
     const char *stream_type;
@@ -76,4 +76,5 @@ extern const dialect dialect_messages;
 extern const dialect dialect_responses;
 extern const dialect dialect_ollama;
 extern const dialect dialect_llama;
+extern const dialect dialect_cohere; /* of errors alone */
 #endif

@@ -241,7 +241,7 @@ static void llama_free(void *own) {
 
 const dialect dialect_llama = {
     .paths = {"/completion", "/completions", "/infill", "/props", "/slots", "/apply-template",
-              "/embedding", "/embeddings"},
+              "/embedding", "/embeddings", "/rerank", "/reranking"},
     .stream_type = "text/event-stream",
     .ping = ": keep-alive\n\n",
     .begin = llama_begin,

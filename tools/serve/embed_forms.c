@@ -62,12 +62,13 @@ static void ollama_put_embedding(const embed_answer *v, mn_text *out) {
 }
 
 void route_ollama_embed(serve *s, http_request *r) {
-    static const embed_form form = {ollama_embed_request, ollama_put_embed};
+    static const embed_form form = {.request = ollama_embed_request, .put = ollama_put_embed};
     embeddings_serve(s, r, &form);
 }
 
 void route_ollama_embeddings(serve *s, http_request *r) {
-    static const embed_form form = {ollama_embeddings_request, ollama_put_embedding};
+    static const embed_form form = {.request = ollama_embeddings_request,
+                                    .put = ollama_put_embedding};
     embeddings_serve(s, r, &form);
 }
 
@@ -98,6 +99,6 @@ static void llama_put_embedding(const embed_answer *v, mn_text *out) {
 }
 
 void route_llama_embedding(serve *s, http_request *r) {
-    static const embed_form form = {llama_embedding_request, llama_put_embedding};
+    static const embed_form form = {.request = llama_embedding_request, .put = llama_put_embedding};
     embeddings_serve(s, r, &form);
 }

@@ -10,7 +10,7 @@
 typedef struct job {
     struct job *next;
     wire_embed request; /* its arrays are the job's */
-    uint32_t *lengths;
+    uint32_t *lengths, *firsts;
     int32_t *ids;
 } job;
 
@@ -29,7 +29,7 @@ int embed_work_is_encoder(const app *a) {
 }
 
 int embed_work_is_wanted(const app *a, uint32_t asked) {
-    return asked || a->info.is_encoder;
+    return asked || a->info.is_encoder || a->info.is_reranker;
 }
 
 /* *values: [n_texts, n_dim], malloc'ed, freed by the caller; NULL: no memory. */
@@ -43,9 +43,14 @@ static mn_status embed_work_embed(embed_work *w, const wire_embed *m, float **va
     *values = malloc((n ? n : 1) * sizeof **values);
     for (uint32_t i = 0; texts && i < m->n_texts; i++) {
         texts[i] = (mn_embed_text){.ids = at, .n = m->lengths[i]};
+        if (m->how)
+            texts[i].n_first = m->firsts[i];
         at += m->lengths[i];
     }
-    if (texts && *values)
+    if (texts && *values && m->how)
+        st = mn_session_score(w->session, texts, m->n_texts,
+                              m->how == WIRE_EMBED_LOGITS ? MN_SCORE_LOGIT : 0, *values, n, err);
+    else if (texts && *values)
         st = mn_session_embed(w->session, texts, m->n_texts, &params, *values, n, err);
     free(texts);
     return st;
@@ -53,6 +58,7 @@ static mn_status embed_work_embed(embed_work *w, const wire_embed *m, float **va
 
 static void free_job(job *j) {
     free(j->lengths);
+    free(j->firsts);
     free(j->ids);
     free(j);
 }
@@ -140,9 +146,11 @@ int embed_work_submit(embed_work *w, const wire_embed *m) {
     j->request = *m;
     j->lengths = embed_work_copy(m->lengths, m->n_texts * sizeof *m->lengths);
     j->ids = embed_work_copy(m->ids, m->n_ids * sizeof *m->ids);
+    j->firsts = embed_work_copy(m->firsts, m->how ? m->n_texts * sizeof *m->firsts : 0);
     j->request.lengths = j->lengths;
+    j->request.firsts = j->firsts;
     j->request.ids = j->ids;
-    if (!j->lengths || !j->ids) {
+    if (!j->lengths || !j->firsts || !j->ids) {
         free_job(j);
         return 0;
     }

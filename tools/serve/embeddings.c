@@ -1,5 +1,6 @@
 /* embeddings.c -- /v1/embeddings: texts or ids become ids, an engine makes vectors of them, which
- * are sent as numbers or, as OpenAI's client asks, as base64 of little-endian floats.
+ * are sent as numbers or, as OpenAI's client asks, as base64 of little-endian floats. Pairs
+ * of texts (rerank.c) take the same way to their scores.
  *
  * A request has one message for all its texts. It waits in a list, with its ids, so that it can be
  * sent again when its engine dies. */
@@ -8,6 +9,7 @@
 #include "serve/reading.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_TEXTS = 2048 };
 
@@ -23,6 +25,8 @@ typedef struct embedding {
     unsigned n_crashes; /* of engines, while it ran */
     uint32_t n_texts, n_ids, cap;
     uint32_t *lengths;
+    uint32_t *firsts; /* of pairs; NULL: of texts */
+    uint32_t how;     /* WIRE_EMBED_* */
     int32_t *ids;
     int64_t n_dim;
 } embedding;
@@ -37,6 +41,7 @@ static void release(reading *x) {
     if (*at)
         *at = m->next;
     free(m->lengths);
+    free(m->firsts);
     free(m->ids);
     free(m);
 }
@@ -60,6 +65,8 @@ static void embeddings_send(embedding *m) {
                                     .n_texts = m->n_texts,
                                     .n_dim = (uint32_t)m->n_dim,
                                     .lengths = m->lengths,
+                                    .firsts = m->firsts,
+                                    .how = m->how,
                                     .ids = m->ids,
                                     .n_ids = m->n_ids};
         wire_put_embed(&l->out, &request);
@@ -139,6 +146,16 @@ static uint32_t cut_ids(const embedding *m, int32_t *ids, uint32_t n) {
     return n_ctx;
 }
 
+/* The ids [n] of the next text. */
+static int append_ids(embedding *m, const int32_t *ids, uint32_t n, json_error *e) {
+    if (!embeddings_reserve(m, n))
+        return json_no_memory(e);
+    memcpy(m->ids + m->n_ids, ids, n * sizeof *ids);
+    m->lengths[m->n_texts++] = n;
+    m->n_ids += n;
+    return 1;
+}
+
 /* One text, in any form of prompt_forms.h. 0: the error is set. */
 static int add_input(embedding *m, const cJSON *item, json_error *e) {
     int32_t *ids = NULL;
@@ -150,13 +167,8 @@ static int add_input(embedding *m, const cJSON *item, json_error *e) {
     int ok = n > 0 || json_fail(e, "input", "input: text %u is empty", m->n_texts);
     if (ok && n > m->in.m->n_ctx)
         ok = serve_too_long(m->in.m, n, "input", e);
-    if (ok && !embeddings_reserve(m, n))
-        ok = json_no_memory(e);
-    if (ok) {
-        memcpy(m->ids + m->n_ids, ids, n * sizeof *ids);
-        m->lengths[m->n_texts++] = n;
-        m->n_ids += n;
-    }
+    if (ok)
+        ok = append_ids(m, ids, n, e);
     free(ids);
     return ok;
 }
@@ -185,6 +197,34 @@ static int add_inputs(embedding *m, const cJSON *body, json_error *e) {
     return 1;
 }
 
+int embeddings_pairs(embedding *m, uint32_t n, int logits, const char *param, json_error *e) {
+    if (n > MAX_TEXTS)
+        return json_fail(e, param, "%s: found %u texts, expected at most %d", param, n, MAX_TEXTS);
+    m->how = logits ? WIRE_EMBED_LOGITS : WIRE_EMBED_SCORES;
+    m->n_dim = 1;
+    m->lengths = calloc(n, sizeof *m->lengths);
+    m->firsts = calloc(n, sizeof *m->firsts);
+    return m->lengths && m->firsts ? 1 : json_no_memory(e);
+}
+
+int embeddings_add_pair(embedding *m, const char *query, const char *text, const char *instruction,
+                        const char *param, json_error *e) {
+    const served *model = m->in.m;
+    mn_error err = MN_ERROR;
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    uint32_t first = 0;
+    const mn_status st =
+        mn_model_pair(model->a.model, mn_str_of(query), mn_str_of(text),
+                      mn_str_of(instruction ? instruction : ""), &ids, &n, &first, &err);
+    if (st)
+        return serve_library_error(&err, st, param, e);
+    m->firsts[m->n_texts] = first;
+    const int ok = n > model->n_ctx ? serve_too_long(model, n, param, e) : append_ids(m, ids, n, e);
+    mn_ids_free(ids);
+    return ok;
+}
+
 /* 0: the error is set. */
 static int read_request(reading *x) {
     const served *model = x->m;
@@ -192,7 +232,13 @@ static int read_request(reading *x) {
     cJSON *body = x->body;
     json_error *e = &x->e;
     const char *format = "float";
-    if (m->form && !m->form->request(body, &m->cuts, e))
+    if (m->form && m->form->pairs && !model->a.info.is_reranker)
+        return json_fail(e, "model",
+                         "%s scores no texts: expected a reranker, a model with a head for it",
+                         model->name);
+    if (m->form && m->form->pairs)
+        return m->form->pairs(m, body, e);
+    if (m->form && m->form->request && !m->form->request(body, &m->cuts, e))
         return json_no_memory(e);
     if (!json_read_string(body, "encoding_format", &format, e) ||
         !json_read_int(body, "dimensions", 1, model->a.info.n_embd, &m->n_dim, e))
@@ -307,6 +353,9 @@ int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
                                  .n_dim = v->n_dim,
                                  .n_ids = m->n_ids,
                                  .values = v->values,
+                                 .body = m->in.body,
+                                 .id = m->http->id,
+                                 .created = (int64_t)time(NULL),
                                  .since = m->http->since};
         m->form->put(&of, &out);
     } else {

@@ -120,6 +120,8 @@ void route_llama_set_props(serve *s, http_request *r);
 void route_llama_slots(serve *s, http_request *r);
 void route_llama_template(serve *s, http_request *r);
 void route_embeddings(serve *s, http_request *r);
+void route_rerank(serve *s, http_request *r);
+void route_score(serve *s, http_request *r);
 void route_tokenize(serve *s, http_request *r);
 void route_detokenize(serve *s, http_request *r);
 void route_models(serve *s, http_request *r);

@@ -220,9 +220,13 @@ static void pass_embed(pass *p, wire_embed *m) {
     u32(p, &m->n_texts);
     u32(p, &m->n_dim);
     u32(p, &m->n_ids);
+    u32(p, &m->how);
     const void *lengths = m->lengths;
     array(p, &lengths, m->n_texts);
     m->lengths = lengths;
+    const void *firsts = m->firsts;
+    array(p, &firsts, m->how ? m->n_texts : 0);
+    m->firsts = firsts;
     ids(p, &m->ids, m->n_ids);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < m->n_texts && !p->bad; i++)

@@ -15,7 +15,7 @@
 #include "text_buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 7u
+#define WIRE_VERSION 8u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -80,8 +80,10 @@ typedef struct {
     uint32_t n_texts, n_dim;
     const uint32_t *lengths; /* [n_texts] */
     const int32_t *ids;      /* one text after the other */
-    uint32_t n_ids, pad;
+    uint32_t n_ids, how;     /* WIRE_EMBED_* */
+    const uint32_t *firsts;  /* [n_texts] of pairs: ids of the first text; else none */
 } wire_embed;
+enum { WIRE_EMBED_VECTORS, WIRE_EMBED_SCORES, WIRE_EMBED_LOGITS };
 
 typedef struct {
     uint32_t version, precision, n_ctx, n_seq, n_batch, fallback;
