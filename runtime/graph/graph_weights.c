@@ -179,16 +179,23 @@ static bool check_widenable(mn_model_graph *g, const mn_tensor_info *t) {
     return mn_gb_fail(g, st);
 }
 
-/* All elements of a vector, whatever its parts; NULL: g has failed. */
+/* A matrix of one row of n, in which llama.cpp writes the bias of Ernie's experts. */
+static bool is_one_row(const mn_tensor_info *t, int64_t n) {
+    return t->n_dim == 2 && t->n_parts == 1 && t->dim[0] == 1 && t->dim[1] == n;
+}
+
+/* All elements of a vector, whatever its parts, or of one row; NULL: g has failed. */
 static const float *widen_vector(mn_model_graph *g, const mn_tensor_info *t) {
+    const uint32_t last = t->n_dim - 1;
     if (!check_widenable(g, t))
         return NULL;
-    float *wide = mn_arena_alloc(&g->arena, (size_t)t->dim[0], sizeof *wide);
+    float *wide = mn_arena_alloc(&g->arena, (size_t)t->dim[last], sizeof *wide);
     int64_t n = 0;
     for (uint32_t p = 0; wide && p < t->n_parts; p++) {
-        const mn_plane *part = mn_tensor_plane(t, p, 0);
-        for (int64_t i = 0; i < part->dim[0]; i++)
-            wide[n++] = graph_weight_value_at(part, i);
+        mn_plane part = *mn_tensor_plane(t, p, 0);
+        part.stride[0] = part.stride[last];
+        for (int64_t i = 0; i < part.dim[last]; i++)
+            wide[n++] = graph_weight_value_at(&part, i);
     }
     if (!wide)
         mn_gb_no_memory(g);
@@ -197,7 +204,7 @@ static const float *widen_vector(mn_model_graph *g, const mn_tensor_info *t) {
 
 const float *mn_gb_widen(mn_model_graph *g, const char *full, bool optional, int64_t n) {
     const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
-    if (!e || !check_shape(g, &e->info, 1, &n))
+    if (!e || (!is_one_row(&e->info, n) && !check_shape(g, &e->info, 1, &n)))
         return NULL;
     return widen_vector(g, &e->info);
 }

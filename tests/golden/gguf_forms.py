@@ -17,11 +17,14 @@ IN_LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_nor
             "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "self_attn.sinks": "attn_sinks", "mlp.gate_proj": "ffn_gate",
             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
             "mlp.router": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "ln_1": "attn_norm", "ln_2": "ffn_norm",
-            "layer_scalar": "layer_output_scale", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+            "layer_scalar": "layer_output_scale", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+            "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
+            "mlp.moe_statics": "exp_probs_b"}
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.final_layernorm": "output_norm", "lm_head": "output", "transformer.wte": "token_embd",
        "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm"}
-ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "phi": "phi2", "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gpt_oss": "gpt-oss"}
+ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "phi": "phi2", "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gpt_oss": "gpt-oss",
+        "ernie4_5_moe": "ernie4_5-moe"}
 TYPES = {"F32": TENSOR_F32, "F16": TENSOR_F16, "BF16": TENSOR_BF16}
 ADJACENT = ("llama", "granite", "smollm3")
 LONG = ("gemma2", "gemma3", "gemma4", "gpt-oss", "olmo2")  # norms before and after a block, or after it alone
@@ -104,12 +107,17 @@ class Form:
         self.rope()
         self.window()
         self.scales()
-        experts = c.get("num_local_experts") or c.get("num_experts")
+        experts = c.get("num_local_experts") or c.get("num_experts") or c.get("moe_num_experts")
         if experts:
             self.key("expert_count", U32, experts)
-            self.key("expert_used_count", U32, c["num_experts_per_tok"])
+            self.key("expert_used_count", U32, c.get("num_experts_per_tok") or c["moe_k"])
             if self.arch != "llama":
                 self.key("expert_feed_forward_length", U32, c.get("moe_intermediate_size", c["intermediate_size"]))
+        if "moe_num_shared_experts" in c:
+            self.key("expert_shared_count", U32, c["moe_num_shared_experts"])
+            self.key("expert_shared_feed_forward_length", U32, c["moe_num_shared_experts"] * c["moe_intermediate_size"])
+            self.key("leading_dense_block_count", U32, c["moe_layer_start_index"])
+            self.key("interleave_moe_layer_step", U32, c["moe_layer_interval"])
         if c.get("norm_topk_prob") is False:
             self.key("expert_weights_norm", BOOL, False)
         if self.arch == "stablelm":
@@ -142,7 +150,7 @@ class Form:
 
     # ---- tensors ----
     def name_of(self, native):
-        stem, _, kind = native.rpartition(".")
+        stem, _, kind = native.replace("e_score_correction_bias", "bias").rpartition(".")
         if kind not in ("weight", "bias"):
             stem, kind = native, "weight"
         if stem in TOP:
@@ -374,7 +382,7 @@ def named(arch, **more):
     return change
 
 
-EVERY = ["gemma", "gemma2", "gemma3", "gemma4", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-layers", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
+EVERY = ["ernie4.5-moe", "ernie4.5-moe-plain", "gemma", "gemma2", "gemma3", "gemma4", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-layers", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
          "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "stablelm", "stablelm-parallel"]
 VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}), ("phi2", fused_qkv, {}), ("phi2-wide", fused_qkv, {}), ("gpt2", output_too, {}),
