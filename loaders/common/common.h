@@ -74,6 +74,8 @@ void mn_parsed_free(mn_parsed *p);             /* NULL is fine */
 /* n elements of size bytes, zeroed, 16-byte aligned, until mn_parsed_free. NULL = out of memory or
  * overflow. */
 void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size);
+/* The same, not zeroed: for codes and scales of matrices, all of which the caller writes. */
+void *mn_parsed_room(mn_parsed *p, uint64_t n, uint64_t size);
 /* A formatted string in the model's memory, at most 1023 bytes; ptr NULL = out of memory. */
 mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) MN_PRINTF(2, 3);
 mn_str mn_parsed_copy(mn_parsed *p, mn_str s);

@@ -36,7 +36,7 @@ void mn_parsed_free(mn_parsed *p) {
     host->release(host->self, p);
 }
 
-void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size) {
+void *mn_parsed_room(mn_parsed *p, uint64_t n, uint64_t size) {
     uint64_t bytes;
     if (!mn_mul_u64(n, size, &bytes))
         return NULL;
@@ -60,7 +60,13 @@ void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size) {
     void *out = p->next;
     p->next += bytes;
     p->left -= bytes;
-    memset(out, 0, (size_t)bytes);
+    return out;
+}
+
+void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size) {
+    void *out = mn_parsed_room(p, n, size);
+    if (out)
+        memset(out, 0, (size_t)(n * size));
     return out;
 }
 

@@ -149,10 +149,10 @@ static mn_status affine_room(mn_parsed *p, affine_job *j, mn_error *err) {
     const bool in_place =
         m->group == j->group && m->scale_col == es && m->scale_row == es * j->groups;
     if (m->codes)
-        j->codes = mn_parsed_alloc(p, (uint64_t)m->rows, (uint64_t)m->cols * m->bits / 8);
+        j->codes = mn_parsed_room(p, (uint64_t)m->rows, (uint64_t)m->cols * m->bits / 8);
     if (!in_place)
-        j->scales = mn_parsed_alloc(p, n, (uint64_t)es);
-    j->biases = mn_parsed_alloc(p, n, j->bias_type == MN_F32 ? 4 : 2);
+        j->scales = mn_parsed_room(p, n, (uint64_t)es);
+    j->biases = mn_parsed_room(p, n, j->bias_type == MN_F32 ? 4 : 2);
     if ((m->codes && !j->codes) || (!in_place && !j->scales) || !j->biases)
         return mnl_fail_memory(err);
     return MN_OK;

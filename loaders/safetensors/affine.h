@@ -12,7 +12,7 @@ struct affine_matrix {
     int64_t rows, cols;
     int64_t group; /* columns that share a scale */
     uint32_t bits;
-    /* moves the codes of rows [n, n + count) to `to`, rows of cols * bits / 8 bytes, zeroed; count
+    /* moves the codes of rows [n, n + count) to `to`, rows of cols * bits / 8 bytes; count
      * <= AFFINE_ROWS. NULL: they lie in the file as they should */
     void (*codes)(const affine_matrix *m, int64_t n, int64_t count, uint8_t *to);
     const mn_parsed_tensor *scale;

@@ -46,6 +46,12 @@ static const struct {
     const char *method;
     const char *instead;
 } others[] = {
+    {"bitsandbytes",
+     "no type has its table of values (nf4, fp4) or its division by 127 (int8); the "
+     "nearest is awq or gptq of 4 bits, or int-quantized of compressed-tensors"},
+    {"torchao", "its tensors have forms of their own; the nearest is pack-quantized of "
+                "compressed-tensors, or awq"},
+    {"hqq", "its packing is not; the nearest is awq or gptq of 4 bits"},
     {"aqlm", "its codebooks are not; the nearest is 2 bits of gptq, or GGUF's Q2_K"},
     {"quip", "its codebooks are not; the nearest is 2 bits of gptq, or GGUF's Q2_K"},
     {"vptq", "its codebooks are not; the nearest is 2 bits of gptq, or GGUF's Q2_K"},

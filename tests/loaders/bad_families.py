@@ -185,13 +185,13 @@ def not_read():
     """Methods of quantisation that no loader reads: the name, what is missing, the nearest form that works."""
     def method(name, words, **more):
         config("llama", "quantization_config", dict(more, quant_method=name), ["quant_method", name] + words)
-    for name in ("bitsandbytes", "torchao", "hqq", "sinq", "fp_quant", "fouroversix", "", "GPTQ"):
+    for name in ("sinq", "fp_quant", "fouroversix", "", "GPTQ"):
         method(name, ["no reader", "gptq, awq, compressed-tensors, fp8"])
     for name in ("aqlm", "quip", "vptq", "bitnet"):
         method(name, ["not read", "the nearest is", "Q2_K"])
-    for name in ("higgs", "spqr", "exl2", "exl3"):
+    for name in ("higgs", "spqr", "exl2", "exl3", "hqq", "bitsandbytes"):
         method(name, ["not read", "the nearest is", "gptq"])
-    for name in ("eetq", "quark"):
+    for name in ("eetq", "quark", "torchao", "bitsandbytes"):
         method(name, ["not read", "the nearest is", "compressed-tensors"])
     for form in ("marlin-24", "sparse-24-bitmask", "pack-quantised", 4, None, ["pack-quantized"]):
         method("compressed-tensors", ["'quantization_config.format'", "float-quantized"], format=form)
