@@ -84,5 +84,12 @@ uint32_t mn_mlx_bits(uint32_t dtype); /* of MLXb_g; 0 = another type */
 uint32_t mn_bit_stream(const uint8_t *p, int64_t i, uint32_t bits);
 extern const int8_t mn_iq4_values[16];   /* of IQ4_NL and IQ4_XS, by code */
 extern const int8_t mn_e2m1_doubled[16]; /* E2M1, twice the value */
+/* Codebooks of the IQ types, packed; grids.h says how. */
+extern const uint16_t mn_grid_iq2_xxs[256];
+extern const uint16_t mn_grid_iq2_xs[512];
+extern const uint16_t mn_grid_iq2_s[1024];
+extern const uint16_t mn_grid_iq3_xxs[256];
+extern const uint16_t mn_grid_iq3_s[512];
+extern const uint16_t mn_grid_iq1[2048]; /* IQ1_S, IQ1_M */
 
 #endif

@@ -267,7 +267,10 @@ typedef struct {
     X(MLX3_32, 53, 32, 12, 3) X(MLX3_64, 54, 64, 24, 3) X(MLX3_128, 55, 128, 48, 3)                \
     X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                \
     X(MLX6_32, 59, 32, 24, 3) X(MLX6_64, 60, 64, 48, 3) X(MLX6_128, 61, 128, 96, 3)                \
-    X(MLX8_32, 62, 32, 32, 3) X(MLX8_64, 63, 64, 64, 3) X(MLX8_128, 64, 128, 128, 3)
+    X(MLX8_32, 62, 32, 32, 3) X(MLX8_64, 63, 64, 64, 3) X(MLX8_128, 64, 128, 128, 3)               \
+    X(IQ1_S, 70, 256, 50, 1) X(IQ1_M, 71, 256, 56, 1) X(IQ2_XXS, 72, 256, 66, 1)                   \
+    X(IQ2_XS, 73, 256, 74, 1) X(IQ2_S, 74, 256, 82, 1) X(IQ3_XXS, 75, 256, 98, 1)                  \
+    X(IQ3_S, 76, 256, 110, 1) X(TQ1_0, 77, 256, 54, 1) X(TQ2_0, 78, 256, 66, 1)
 /* clang-format on */
 #define MN_DTYPE_CONST_(name, id, elems, bytes, planes) MN_##name = id,
 /* constants only; the enum type is not used in the ABI */

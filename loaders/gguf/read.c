@@ -329,7 +329,7 @@ static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
 
 /* A type that is not known is a problem of the tensor's, with a list of those that are. */
 static mn_status read_type(gguf_reader *r, mn_parsed_tensor *t) {
-    char known[256];
+    char known[512];
     uint64_t type;
     if (read_uint(r, 4, "a tensor's type", &type))
         return MN_BAD_FILE;

@@ -16,10 +16,20 @@ static inline VB vb_halves(const uint8_t *p) {
     return _mm256_and_si256(v, _mm256_set1_epi8(15));
 }
 /* 16 bytes: low and high nibble of each. */
-static inline VB vb_pairs(const uint8_t *p) {
-    __m256i v = _mm256_cvtepu8_epi16(vb_load16(p));
+static inline VB vb_pairs_of(__m128i bytes) {
+    __m256i v = _mm256_cvtepu8_epi16(bytes);
     v = _mm256_or_si256(v, _mm256_slli_epi16(v, 4));
     return _mm256_and_si256(v, _mm256_set1_epi8(15));
+}
+static inline VB vb_pairs(const uint8_t *p) {
+    return vb_pairs_of(vb_load16(p));
+}
+static inline VB vb_nibbles(uint64_t a, uint64_t b) {
+    const __m128i both = _mm_set_epi64x((int64_t)b, (int64_t)a);
+    return vb_pairs_of(both);
+}
+static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    return _mm256_setr_epi64x((int64_t)a, (int64_t)b, (int64_t)c, (int64_t)d);
 }
 /* Each byte moved down by shift bits, up where that is negative, and of it the bits of mask, which
  * must come from the same byte. */
@@ -54,14 +64,46 @@ static inline VB vb_lookup(VB i, const uint8_t table[16]) { /* i < 16 */
     const __m256i both = _mm256_broadcastsi128_si256(vb_load16(table));
     return _mm256_shuffle_epi8(both, i);
 }
+static inline VB vb_negate(VB v, uint32_t bits) {
+    const __m256i mask = vb_bits(bits, 255);
+    return _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
+}
+/* 3 (v by modulo 256) >> 8: how many of the thresholds 86 and 171 are reached. */
+static inline VB vb_ternary(VB v, VB by) {
+    const __m256i low = _mm256_set1_epi16(255);
+    const __m256i by_even = _mm256_and_si256(by, low);
+    const __m256i by_odd = _mm256_srli_epi16(by, 8);
+    const __m256i even = _mm256_mullo_epi16(v, by_even);
+    const __m256i odd = _mm256_mullo_epi16(_mm256_andnot_si256(low, v), by_odd);
+    const __m256i left = _mm256_or_si256(_mm256_and_si256(even, low), odd);
+    const __m256i one = _mm256_set1_epi8(1);
+    __m256i first = _mm256_subs_epu8(left, _mm256_set1_epi8(85));
+    __m256i second = _mm256_subs_epu8(left, _mm256_set1_epi8((char)170));
+    first = _mm256_min_epu8(first, one);
+    second = _mm256_min_epu8(second, one);
+    return _mm256_add_epi8(first, second);
+}
 /* Of each dword the bits of mask. */
 static inline VB vb_bits_of(VB v, uint32_t mask) {
     return _mm256_and_si256(v, _mm256_set1_epi32((int)mask));
 }
+/* The first four fields of each dword to its bytes. */
+static inline VB vb_fields(VB v, const int bits) {
+    const uint32_t mask = (1u << bits) - 1;
+    __m256i a = vb_bits_of(v, mask);
+    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 8 - bits), mask << 8));
+    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 16 - 2 * bits), mask << 16));
+    v = _mm256_slli_epi32(v, 24 - 3 * bits);
+    return _mm256_or_si256(a, vb_bits_of(v, mask << 24));
+}
+static inline VB vb_twos(uint64_t w) {
+    const __m128i bytes = _mm_cvtsi64_si128((int64_t)w);
+    const __m256i v = _mm256_cvtepu8_epi32(bytes);
+    return vb_fields(v, 2);
+}
 /* 32 fields of 2, 3 or 6 bits, from 4 * bits bytes: four fields go to each dword, then each to its
  * byte. */
 static inline VB vb_stream(const uint8_t *p, const int bits) {
-    const uint32_t mask = (1u << bits) - 1;
     __m256i v;
     if (bits == 2) {
         v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
@@ -85,11 +127,7 @@ static inline VB vb_stream(const uint8_t *p, const int bits) {
         v = _mm256_inserti128_si256(v, high, 1);
         v = _mm256_shuffle_epi8(v, order);
     }
-    __m256i a = vb_bits_of(v, mask);
-    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 8 - bits), mask << 8));
-    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 16 - 2 * bits), mask << 16));
-    v = _mm256_slli_epi32(v, 24 - 3 * bits);
-    return _mm256_or_si256(a, vb_bits_of(v, mask << 24));
+    return vb_fields(v, bits);
 }
 static inline __m128i vb_half(VB v, int64_t e) { /* the 16 bytes that byte e is of */
     return e < 16 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);

@@ -7,18 +7,33 @@ enum { PANEL_SIDE = 16, PANEL_MOST = 4 };
 #define PANEL_PASSES(X) X(2) X(3) X(4)
 /* X(group, min, fit) */
 #define PANEL_LAYOUTS(X)                                                                           \
-    X(32, 1, 8) X(16, 1, 8) X(32, 1, 4) X(16, 1, 4) X(32, 1, 2) X(16, 1, 2) X(32, 0, 0) X(32, 1, 0)
+    X(32, 1, 8)                                                                                    \
+    X(16, 1, 8)                                                                                    \
+    X(32, 1, 4)                                                                                    \
+    X(16, 1, 4)                                                                                    \
+    X(32, 1, 2)                                                                                    \
+    X(16, 1, 2)                                                                                    \
+    X(32, 1, 1)                                                                                    \
+    X(16, 1, 1)                                                                                    \
+    X(32, 0, 0)                                                                                    \
+    X(32, 1, 0)
+#define FIT_2 8
 #define FIT_3 8
 #define FIT_7 8
 #define FIT_15 8
+#define FIT_18 4
 #define FIT_24 4
+#define FIT_30 4
 #define FIT_31 4
 #define FIT_63 2
+#define FIT_86 1
+#define FIT_124 1
 #define FIT_241 0
 #define FIT_255 0
 #define MIN_8(min) 1
 #define MIN_4(min) 1
 #define MIN_2(min) 1
+#define MIN_1(min) 1
 #define MIN_0(min) min
 #define OF_LAYOUT__(name, group, min, fit) name##_##group##_##min##_##fit
 #define OF_LAYOUT_(...) OF_LAYOUT__(__VA_ARGS__)

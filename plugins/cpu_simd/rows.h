@@ -7,6 +7,7 @@
 #ifndef MNK_ROWS_H
 #define MNK_ROWS_H
 #include "../cpu_host/cpu_host.h"
+#include "dtype.h"
 #include "types.h"
 #include <string.h>
 

@@ -34,6 +34,15 @@
     X(q6_k,       256, 210, 16,  32, 0, 0,  63, __VA_ARGS__)                                       \
     X(q8_k,       256, 292, 32, 128, 0, 0, 255, __VA_ARGS__)                                       \
     X(iq4_xs,     256, 136, 32, 128, 0, 0, 241, __VA_ARGS__)                                       \
+    X(iq1_s,      256,  50, 32,   9, 0, 0,  18, __VA_ARGS__)                                       \
+    X(iq1_m,      256,  56, 16,   9, 0, 0,  18, __VA_ARGS__)                                       \
+    X(iq2_xxs,    256,  66, 32,  43, 0, 0,  86, __VA_ARGS__)                                       \
+    X(iq2_xs,     256,  74, 16,  43, 0, 0,  86, __VA_ARGS__)                                       \
+    X(iq2_s,      256,  82, 16,  43, 0, 0,  86, __VA_ARGS__)                                       \
+    X(iq3_xxs,    256,  98, 32,  62, 0, 0, 124, __VA_ARGS__)                                       \
+    X(iq3_s,      256, 110, 32,  15, 0, 0,  30, __VA_ARGS__)                                       \
+    X(tq1_0,      256,  54, 32,   1, 0, 0,   2, __VA_ARGS__)                                       \
+    X(tq2_0,      256,  66, 32,   1, 0, 0,   3, __VA_ARGS__)                                       \
     X(mxfp4_split,  32,  16, 32,  12, 0, 1,  24, __VA_ARGS__)                                      \
     X(nvfp4,       32,  16, 16,  12, 0, 1,  24, __VA_ARGS__)                                       \
     X(mlx2,        32,   8, 32,   0, 1, 1,   3, __VA_ARGS__)                                       \
@@ -58,6 +67,11 @@
     X(Q4_K, q4_k, __VA_ARGS__)                  X(Q5_K, q5_k, __VA_ARGS__)                         \
     X(Q6_K, q6_k, __VA_ARGS__)                  X(Q8_K, q8_k, __VA_ARGS__)                         \
     X(IQ4_XS, iq4_xs, __VA_ARGS__)              X(MXFP4_SPLIT, mxfp4_split, __VA_ARGS__)           \
+    X(IQ1_S, iq1_s, __VA_ARGS__)                X(IQ1_M, iq1_m, __VA_ARGS__)                       \
+    X(IQ2_XXS, iq2_xxs, __VA_ARGS__)            X(IQ2_XS, iq2_xs, __VA_ARGS__)                     \
+    X(IQ2_S, iq2_s, __VA_ARGS__)                X(IQ3_XXS, iq3_xxs, __VA_ARGS__)                   \
+    X(IQ3_S, iq3_s, __VA_ARGS__)                X(TQ1_0, tq1_0, __VA_ARGS__)                       \
+    X(TQ2_0, tq2_0, __VA_ARGS__)                                                                   \
     X(NVFP4, nvfp4, __VA_ARGS__)                                                                   \
     X(MLX2_32, mlx2, __VA_ARGS__)  X(MLX2_64, mlx2, __VA_ARGS__)  X(MLX2_128, mlx2, __VA_ARGS__)   \
     X(MLX3_32, mlx3, __VA_ARGS__)  X(MLX3_64, mlx3, __VA_ARGS__)  X(MLX3_128, mlx3, __VA_ARGS__)   \

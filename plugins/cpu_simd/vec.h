@@ -31,12 +31,16 @@
  *   vb_halves(p)            16 bytes: their low nibbles, then their high ones
  *   vb_pairs(p)             16 bytes: low and high nibble of each
  *   vb_stream(p, bits)      32 fields of 2, 3 or 6 bits; bytes_plain.h has it for those without
- *                           a better way, which then need vb_words(a, b, c, d), four u64
+ *                           a better way
  *   vb_field(v, shift, mask)  each byte moved down by shift bits, up where that is negative, and
  *                           the bits of mask, which must come from the same byte
  *   vb_or(a, b), vb_less(v, n) modulo 256, vb_flip(v) the upper bit
  *   vb_bits(bits, to)       byte i: `to` if bit i is set, else 0
  *   vb_lookup(v, table)     v < 16
+ *   vb_words(a, b, c, d)    four u64
+ *   vb_twos(w), vb_nibbles(a, b)  fields of 2 bits of a u64, of 4 bits of two
+ *   vb_negate(v, bits)      byte i is negated, modulo 256, if bit i is set
+ *   vb_ternary(v, by)       3 (v by modulo 256) >> 8
  *   Optional: V_SCALES8: v_scales8(p, dtype, shift, d), v_e8m0_half8(bytes, d), eight scales at
  *   once (bytes_avx2.h).
  *
@@ -82,6 +86,7 @@
 #include "vec_math.h"
 #include "types_block32.h"
 #include "types_k.h"
+#include "types_iq.h"
 #include "types_planes.h"
 #ifdef VEC_LANES
 #include "lanes_types.h"

@@ -185,6 +185,18 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
         v.b[i] = table[v.b[i]];
     return v;
 }
+static inline VB vb_negate(VB v, uint32_t bits) {
+    for (int i = 0; i < 32; i++)
+        v.b[i] = (uint8_t)(bits >> i & 1 ? -v.b[i] : v.b[i]);
+    return v;
+}
+static inline VB vb_ternary(VB v, VB by) {
+    for (int i = 0; i < 32; i++) {
+        const uint8_t left = (uint8_t)(v.b[i] * by.b[i]);
+        v.b[i] = (uint8_t)(left * 3 >> 8);
+    }
+    return v;
+}
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     const uint64_t w[4] = {a, b, c, d};
     VB v;

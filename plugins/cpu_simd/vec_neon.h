@@ -175,6 +175,24 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     v.hi = vqtbl1q_u8(t, v.hi);
     return v;
 }
+static inline VB vb_negate(VB v, uint32_t bits) {
+    const VB mask = vb_bits(bits, 255);
+    v.lo = vsubq_u8(veorq_u8(v.lo, mask.lo), mask.lo);
+    v.hi = vsubq_u8(veorq_u8(v.hi, mask.hi), mask.hi);
+    return v;
+}
+/* How many of the thresholds 86 and 171 are reached: comparisons give 255, which is one less. */
+static inline uint8x16_t ternary_half(uint8x16_t v, uint8x16_t by) {
+    const uint8x16_t left = vmulq_u8(v, by);
+    const uint8x16_t first = vcgeq_u8(left, vdupq_n_u8(86));
+    const uint8x16_t second = vcgeq_u8(left, vdupq_n_u8(171));
+    return vsubq_u8(vsubq_u8(vdupq_n_u8(0), first), second);
+}
+static inline VB vb_ternary(VB v, VB by) {
+    v.lo = ternary_half(v.lo, by.lo);
+    v.hi = ternary_half(v.hi, by.hi);
+    return v;
+}
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     const uint64x2_t lo = vcombine_u64(vcreate_u64(a), vcreate_u64(b));
     const uint64x2_t hi = vcombine_u64(vcreate_u64(c), vcreate_u64(d));

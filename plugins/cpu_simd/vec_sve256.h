@@ -188,6 +188,14 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     const svuint8_t twice = svld1rq_u8(ALL8, table);
     return svtbl_u8(twice, v);
 }
+static inline VB vb_negate(VB v, uint32_t bits) {
+    const svuint8_t mask = vb_bits(bits, 255);
+    return svsub_u8_x(ALL8, sveor_u8_x(ALL8, v, mask), mask);
+}
+static inline VB vb_ternary(VB v, VB by) {
+    const svuint8_t left = svmul_u8_x(ALL8, v, by);
+    return svmulh_n_u8_x(ALL8, left, 3);
+}
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     const uint64_t w[4] = {a, b, c, d};
     const svuint64_t words = svld1_u64(svptrue_b64(), w);

@@ -634,6 +634,15 @@ IS(MN_VERDICT_SLOW, 1)
     TYPE(MLX8_32, 62, 32, 32, 3) \
     TYPE(MLX8_64, 63, 64, 64, 3) \
     TYPE(MLX8_128, 64, 128, 128, 3) \
+    TYPE(IQ1_S, 70, 256, 50, 1) \
+    TYPE(IQ1_M, 71, 256, 56, 1) \
+    TYPE(IQ2_XXS, 72, 256, 66, 1) \
+    TYPE(IQ2_XS, 73, 256, 74, 1) \
+    TYPE(IQ2_S, 74, 256, 82, 1) \
+    TYPE(IQ3_XXS, 75, 256, 98, 1) \
+    TYPE(IQ3_S, 76, 256, 110, 1) \
+    TYPE(TQ1_0, 77, 256, 54, 1) \
+    TYPE(TQ2_0, 78, 256, 66, 1) \
     /* end */
 // FROZEN-END
 // clang-format on

@@ -59,7 +59,7 @@ static void ggml_numbers(void **state) {
         assert_int_equal(back.n_planes, 1); /* a GGUF tensor is one run of blocks */
         n++;
     }
-    assert_true(n >= 23);
+    assert_true(n >= 32);
 }
 
 /* A block of zeros is a block of numbers, in every type. */
@@ -80,6 +80,42 @@ static void all_are_read(void **state) {
         mn_dequant_row(&row, row.dtype.block_elems, out);
         for (uint32_t k = 0; k < row.dtype.block_elems; k++)
             assert_true(isfinite(out[k]));
+    }
+}
+
+enum { SUM_BLOCKS = 1024 };
+/* The GGUF types of few bits give what the Python package gguf gives, bit for bit: the sums are
+ * those of dtype_sums.py, of the same pseudo-random blocks. high: the upper byte of the scale. */
+static void few_bits(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t dtype, high;
+        uint64_t sum;
+    } types[] = {
+        {MN_IQ1_S, 1, 0x54a9dcbee052bac5},   {MN_IQ1_M, 55, 0x2bcbd3eeb0ca7965},
+        {MN_IQ2_XXS, 1, 0x467b37432c627009}, {MN_IQ2_XS, 1, 0x6aa7a0a765b7fdc1},
+        {MN_IQ2_S, 1, 0x2baceb753395d6a1},   {MN_IQ3_XXS, 1, 0x9bcf4915e26437bd},
+        {MN_IQ3_S, 1, 0xc3251b5f05a67da5},   {MN_TQ1_0, 53, 0x6a27f04d99662325},
+        {MN_TQ2_0, 65, 0xfb9528561c538325},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        uint8_t block[128];
+        uint32_t values[256];
+        uint64_t random = 1, sum = 14695981039346656037u;
+        mn_stored_row row = {.plane = {{block, 0, types[i].dtype}}};
+        assert_true(mn_dtype_by_id(types[i].dtype, &row.dtype));
+        for (int b = 0; b < SUM_BLOCKS; b++) {
+            for (uint32_t k = 0; k < row.dtype.block_bytes; k++) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                block[k] = (uint8_t)(random >> 56);
+            }
+            block[types[i].high] &= 0xbf;
+            mn_dequant_row(&row, 256, (float *)values);
+            for (int k = 0; k < 256; k++)
+                sum = (sum ^ values[k]) * 1099511628211u;
+        }
+        if (sum != types[i].sum)
+            fail_msg("%s: sum %016llx", mn_dtype_name(types[i].dtype), (unsigned long long)sum);
     }
 }
 
@@ -126,9 +162,9 @@ static void halves(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows),         cmocka_unit_test(planes),
-        cmocka_unit_test(ggml_numbers), cmocka_unit_test(all_are_read),
-        cmocka_unit_test(small_floats), cmocka_unit_test(halves),
+        cmocka_unit_test(rows),         cmocka_unit_test(planes),   cmocka_unit_test(ggml_numbers),
+        cmocka_unit_test(all_are_read), cmocka_unit_test(few_bits), cmocka_unit_test(small_floats),
+        cmocka_unit_test(halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -206,6 +206,17 @@ static void put_sums_q8_k(uint8_t *b, uint64_t *seed) {
     }
 }
 
+/* A block of IQ1_M, whose scale lies in the upper nibbles of four u16. */
+static void put_scale_iq1_m(uint8_t *b, float scale) {
+    uint8_t half[2];
+    put_f16(half, scale);
+    for (int i = 0; i < 4; i++) {
+        uint8_t *high = b + 49 + 2 * i;
+        const int nibble = half[i / 2] >> 4 * (i % 2) & 15;
+        *high = (uint8_t)((*high & 15) | nibble << 4);
+    }
+}
+
 /* A byte of an 8-bit float that is NaN or Inf becomes a number. */
 static uint8_t finite_f8(uint32_t dtype, uint8_t b) {
     uint8_t mask = 0x7f;
@@ -228,6 +239,8 @@ static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t
         put_sum_q8_1(b);
     if (dtype == MN_Q8_K)
         put_sums_q8_k(b, seed);
+    if (dtype == MN_IQ1_M)
+        put_scale_iq1_m(b, random_scale(seed));
     if (dtype == MN_MXFP4)
         b[0] = (uint8_t)(120 + b[0] % 4); // E8M0: 2^(e - 127)
     const bool is_f8 = dtype == MN_F8_E4M3 || dtype == MN_F8_E4M3_128 || dtype == MN_F8_E5M2;
