@@ -127,7 +127,7 @@ static float greater(float a, float b) {
 }
 
 /* What a state with maximum m counts for under the common maximum; NaN and +inf give NaN. */
-static float share_of(const attn *a, float m, float top) {
+static float attend_share_of(const attn *a, float m, float top) {
     if (m == -INFINITY)
         return 0;
     return a->v->exp1(m - top);
@@ -137,8 +137,8 @@ static float share_of(const attn *a, float m, float top) {
 static void merge(const attn *a, float *into, const float *part) {
     const mnk_vector *v = a->v;
     const float m = greater(into[0], part[0]);
-    const float x = share_of(a, into[0], m);
-    const float y = share_of(a, part[0], m);
+    const float x = attend_share_of(a, into[0], m);
+    const float y = attend_share_of(a, part[0], m);
     v->scale(into + 2, a->dv, x);
     v->add_scaled(into + 2, part + 2, a->dv, y);
     into[0] = m;
@@ -222,7 +222,7 @@ static int64_t first_of(const attn *a, int64_t pos) {
 }
 
 /* Past the last position that row r sees: its own, or of BIDIRECTIONAL the last of its sequence. */
-static int64_t end_of(const attn *a, int64_t r) {
+static int64_t attend_end_of(const attn *a, int64_t r) {
     if (!a->bidirectional)
         return a->pos[r] + 1;
     const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
@@ -246,7 +246,7 @@ static void weigh_scores(const attn *a, int64_t r, int64_t x, int64_t y) {
         float *st = a->part + row * a->state;
         float sum;
         const float m = v->softmax(s, x, y, a->scale, a->cap, st[0], &sum);
-        const float by = share_of(a, st[0], m);
+        const float by = attend_share_of(a, st[0], m);
         v->scale(st + 2, a->dv, by);
         st[0] = m;
         st[1] = st[1] * by + sum;
@@ -258,7 +258,7 @@ static bool columns_of(const attn *a, int64_t r, int64_t t0, int64_t b0, int64_t
                        int64_t *y) {
     const int64_t pos = a->pos[r];
     const int64_t first = first_of(a, pos) - t0;
-    const int64_t end = end_of(a, r) - t0;
+    const int64_t end = attend_end_of(a, r) - t0;
     *x = first;
     if (first < b0)
         *x = b0;
@@ -322,7 +322,7 @@ static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *h
         if (pos < 0 || pos >= max_pos)
             continue;
         const int64_t first = first_of(a, pos);
-        const int64_t end = end_of(a, r);
+        const int64_t end = attend_end_of(a, r);
         *lo = least(*lo, first);
         *hi = end > *hi ? end : *hi;
     }

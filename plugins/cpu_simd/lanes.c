@@ -105,7 +105,7 @@ typedef struct {
 enum { FROM_Q4_0 = 8 * 18, FROM_Q4_K = 144, FROM_Q5_K = 176, FROM_Q6_K = 210 };
 static const layout layouts[] = {MNK_LANES_TYPES(LAYOUT, )};
 
-static const layout *layout_find(uint32_t dtype) {
+static const layout *lanes_layout(uint32_t dtype) {
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i].dtype == dtype)
             return &layouts[i];
@@ -113,7 +113,7 @@ static const layout *layout_find(uint32_t dtype) {
 }
 
 uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
-    const layout *l = layout_find(dtype);
+    const layout *l = lanes_layout(dtype);
     if (!l || cols % MNK_LANES_SPAN)
         return 0;
     const int64_t groups = (rows + MNK_LANES - 1) / MNK_LANES;
@@ -122,7 +122,7 @@ uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
 }
 
 void mnk_lanes_pack(const mnc_weight *w, uint8_t *to) {
-    const layout *l = layout_find(w->dtype.id);
+    const layout *l = lanes_layout(w->dtype.id);
     const int64_t spans = w->cols / MNK_LANES_SPAN;
     for (int64_t row = 0; row < w->rows; row += MNK_LANES) {
         const uint8_t *from[MNK_LANES];

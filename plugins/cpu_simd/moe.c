@@ -20,8 +20,8 @@ static void softmax(double *v, int64_t n) {
 
 /* The j best of pick, best first, the lower index of equals; a taken one becomes NaN. score: [n];
  * chosen: its values [j]. */
-static void choose(const double *score, double *pick, int64_t n, int64_t j, int32_t *experts,
-                   double *chosen) {
+static void moe_choose(const double *score, double *pick, int64_t n, int64_t j, int32_t *experts,
+                       double *chosen) {
     for (int64_t i = 0; i < j; i++) {
         int64_t best = -1;
         for (int64_t e = 0; e < n; e++) {
@@ -36,7 +36,7 @@ static void choose(const double *score, double *pick, int64_t n, int64_t j, int3
 }
 
 /* pick: scores with the bias, which decides the choice alone. False if one is NaN. */
-static bool add_bias(const double *score, const mnc_weight *bias, int64_t n, double *pick) {
+static bool moe_add_bias(const double *score, const mnc_weight *bias, int64_t n, double *pick) {
     bool ok = true;
     for (int64_t e = 0; e < n; e++) {
         pick[e] = score[e];
@@ -96,11 +96,11 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
         }
         if (kind == MN_ROUTE_SOFTMAX)
             softmax(score, n);
-        if (!add_bias(score, bias, n, pick)) {
+        if (!moe_add_bias(score, bias, n, pick)) {
             route_nowhere(k, experts, weights);
             continue;
         }
-        choose(score, pick, n, k, experts, chosen);
+        moe_choose(score, pick, n, k, experts, chosen);
         if (kind == MN_ROUTE_TOPK_SOFTMAX)
             softmax(chosen, k);
         weigh_chosen(c, chosen, k, weights);
@@ -214,7 +214,7 @@ static int64_t most_groups(int64_t pairs, int64_t n_expert) {
 }
 
 /* The forms of tiles that the node's products read. */
-static mnk_forms forms_of(const mnc_call *c) {
+static mnk_forms moe_forms_of(const mnc_call *c) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_weight *first = c->in[MN_MOE_LINEAR_WEIGHT].weight;
     const int64_t n_expert = first->rows / first->group_rows;
@@ -269,8 +269,8 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
 
 /* Reading the weights is the work where experts have few pairs each: the rows of all experts in use
  * are shared out as one run. Else the products are, and each part takes a share of every expert. */
-static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert, int64_t n,
-                   bool few) {
+static void moe_output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert, int64_t n,
+                       bool few) {
     int64_t lo;
     int64_t hi;
     int64_t used = 0;
@@ -362,7 +362,7 @@ static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_forms *f) {
 
 void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
-    const mnk_forms f = forms_of(c);
+    const mnk_forms f = moe_forms_of(c);
     if (mnk_forms_has_tiles(&f)) {
         pack_pairs(c, w, &f);
         return;
@@ -372,7 +372,7 @@ void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
 }
 
 int64_t mnk_moe_cells(const mnc_call *c, uint32_t stage) {
-    const mnk_forms f = forms_of(c);
+    const mnk_forms f = moe_forms_of(c);
     (void)stage;
     if (mnk_forms_has_tiles(&f))
         return 0;
@@ -390,7 +390,7 @@ mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threa
     if (!pairs)
         return (mnc_work){0, 0};
     if (stage == MNC_FIRST) {
-        const mnk_forms f = forms_of(c);
+        const mnk_forms f = moe_forms_of(c);
         if (mnk_forms_has_tiles(&f))
             return (mnc_work){pairs * k, mnk_groups(pairs)};
         if (!wants_quantised(c))
@@ -407,7 +407,7 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int64_t pairs = pairs_of(c);
-    const mnk_forms forms = forms_of(c);
+    const mnk_forms forms = moe_forms_of(c);
     groups g = {0};
     const product o = {
         .c = c,
@@ -424,7 +424,7 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
             continue;
         lay_out(&g, c->max_rows * ex->cols, n_expert, w->scratch);
         sort_pairs(&g, ex->ptr, pairs, n_expert);
-        output(&o, w, i, n_expert, n, pairs <= MNK_FEW_ROWS * n_expert);
+        moe_output(&o, w, i, n_expert, n, pairs <= MNK_FEW_ROWS * n_expert);
     }
 }
 

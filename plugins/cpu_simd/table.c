@@ -132,21 +132,21 @@ const mnk_linear *mnk_find_lanes(uint32_t dtype, uint32_t precision, int32_t lev
 }
 
 /* The lower of next and `to`, of those above r; 0: none. */
-static int64_t sooner(int64_t next, int64_t to, int64_t r) {
+static int64_t sooner_rows(int64_t next, int64_t to, int64_t r) {
     if (to <= r || (next && next < to))
         return next;
     return to;
 }
 static int64_t set_next(const mnk_set *from, size_t n, int64_t r, int64_t next) {
     for (size_t i = 0; i < n; i++) {
-        next = sooner(next, from[i].least, r);
-        next = sooner(next, from[i].most + 1, r);
+        next = sooner_rows(next, from[i].least, r);
+        next = sooner_rows(next, from[i].most + 1, r);
     }
     return next;
 }
 
 int64_t mnk_next_rows(int64_t r) {
-    const int64_t next = sooner(0, MNK_FEW_ROWS + 1, r);
+    const int64_t next = sooner_rows(0, MNK_FEW_ROWS + 1, r);
     const int64_t of_sets = set_next(sets, sizeof sets / sizeof *sets, r, next);
     return set_next(lanes_sets, sizeof lanes_sets / sizeof *lanes_sets, r, of_sets);
 }
