@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """rerankers.py MINERVA: scores of the fixtures that make_rerankers.py made, against what Transformers computed.
 
-Each as a checkpoint, and as minerva convert writes it to GGUF, with and without the keys that only Minerva reads: logits of pairs alone and together, in class
-exact on reference and cpu_simd, their sigmoids, the order, the best; and what is refused."""
+Each as a checkpoint, and as minerva convert writes it to GGUF, with and without the keys that only Minerva reads, and of Qwen3-Reranker with the heads that the field's
+converters make: logits of pairs alone and together, in class exact on reference and cpu_simd, their sigmoids, the order, the best; and what is refused."""
 import json
 import math
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 
+import gguf_file as gguf
 import models
+from gguf_file import STR, TENSOR_F32, U32, array, pair
 from models import check
 
 MINERVA = sys.argv[1]
@@ -94,6 +97,43 @@ def converted(out):
         scores(name + " in q8_0", small, name, {"reference": 0.1, "cpu_simd": 0.1})
 
 
+def of_words(out):
+    """Qwen3-Reranker as the field's converter writes it: a head of the rows for yes and no, and the prompt as a template."""
+    name = "qwen3-reranker"
+    source, path = os.path.join(out, "reranker-qwen3-reranker.gguf"), os.path.join(out, "words.gguf")
+    g, m = golden(name), models.fixture(name)
+    with open(os.path.join(folder_of(name), "tokenizer.json"), encoding="utf-8") as f:
+        vocab = json.load(f)["model"]["vocab"]
+    width = m.config["hidden_size"]
+    table = m.floats("model.embed_tokens.weight")
+    rows = {w: table[vocab[w] * width:(vocab[w] + 1) * width].tobytes() for w in ("yes", "no")}
+    for labels in (["yes", "no"], ["no", "yes"]):
+        pairs, tensors = gguf.parts(source)
+        pairs.pop("minerva.hidden_act", None)
+        pairs["general.name"] = pair("general.name", STR, "a model of another name")
+        pairs["pooling"] = pair("qwen3.pooling_type", U32, 4)
+        pairs["labels"] = array("qwen3.classifier.output_labels", STR, labels)
+        prompt = make_prompt("Given a web search query, retrieve relevant passages that answer the query", "{query}", "{document}")
+        pairs["template"] = pair("tokenizer.chat_template.rerank", STR, prompt)
+        gguf.write(path, pairs.values(), tensors + [("cls.output.weight", [2, width], TENSOR_F32, rows[labels[0]] + rows[labels[1]])])
+        scores("a head of %s" % labels, path, name)
+    gguf.write(path, [v for k, v in pairs.items() if k != "labels"], tensors + [("cls.output.weight", [2, width], TENSOR_F32, rows["yes"] + rows["no"])])
+    check("2 labels" in run("rerank", "-m", path, g["query"], "A", code=1).stderr, "two labels without names")
+    target = os.path.join(out, "sequence-classes")
+    shutil.copytree(folder_of(name), target)
+    yes, no = (struct.unpack("<%df" % width, rows[w]) for w in ("yes", "no"))
+    m.config["architectures"] = ["Qwen3ForSequenceClassification"]
+    m.tensors["score.weight"] = ("F32", [1, width], struct.pack("<%df" % width, *(a - b for a, b in zip(yes, no))))
+    m.write(target)
+    scores("Qwen3ForSequenceClassification", target, name)
+
+
+def make_prompt(instruction, query, document):
+    return ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
+            "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: %s\n<Query>: %s\n<Document>: %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+            % (instruction, query, document))
+
+
 def refused(out):
     bert = folder_of("bert-rank")
     for path, word in ((folder_of("bert"), "no head"), (folder_of("llama"), "no head")):
@@ -126,6 +166,7 @@ def main():
     fixtures()
     with tempfile.TemporaryDirectory() as out:
         converted(out)
+        of_words(out)
         refused(out)
     models.finish()
 
