@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 typedef struct {
-    const char *in, *out;
+    const char *in, *out, *imatrix;
     arg_texts types; /* TYPE, PATTERN=TYPE */
     int force, dry_run;
 } convert_flags;
@@ -28,6 +28,8 @@ static const arg_row rows[] = {
      "q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m (mixes of types)\n(default: as stored); "
      "PATTERN=TYPE: of matrices whose names match the regular\nexpression, as in attn_v=q8_0; more "
      "than once: the first that matches counts"},
+    {"--imatrix", "FILE", ARG_FILE, F(imatrix), 0, 0, NULL,
+     "an importance matrix of llama.cpp: weights of the errors of quantised matrices"},
     {"--dry-run", NULL, ARG_FLAG, F(dry_run), 0, 0, NULL,
      "print the type and size of each tensor and of the file, and write nothing"},
     {"-f --force", NULL, ARG_FLAG, F(force), 0, 0, NULL, "replace an existing file"},
@@ -149,7 +151,8 @@ static int convert_command_convert(app *a, const convert_flags *f) {
     mn_convert_params params = {.size = sizeof params,
                                 .flags = f->force ? MN_CONVERT_REPLACE : 0,
                                 .arg = &c,
-                                .types = rules};
+                                .types = rules,
+                                .imatrix = f->imatrix};
     if (!rules)
         return no_memory();
     int code = sort_types(&f->types, &params.type, rules, &params.n_types);

@@ -369,6 +369,9 @@ typedef struct {
     /* called with arg for each tensor in the order of the file before the first byte is written,
      * and at the end with the whole file's size and NULL. May be NULL */
     void (*item)(void *arg, const mn_convert_item *item, uint64_t total);
+    /* an importance matrix of llama.cpp, in GGUF or its older form: the quantisers minimise squared
+     * errors weighted by it. MN_BAD_FILE, MN_BAD_INPUT name the file and its entry. NULL = none */
+    const char *imatrix;
 } mn_convert_params;
 #define MN_CONVERT_REPLACE 1u /* an existing file is replaced */
 #define MN_CONVERT_DRY_RUN 2u /* nothing is written; path is not used, but not NULL */

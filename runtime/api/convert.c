@@ -115,6 +115,10 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
     st = find_type(own.type, &p.type, err);
     if (!st)
         st = mn_convert_rules_read(own.types, own.n_types, &p.rules, err);
+    if (!st && own.imatrix) {
+        p.imatrix_path = own.imatrix;
+        st = mn_imatrix_read(own.imatrix, &p.imatrix, err);
+    }
     if (!st)
         st = check_runs(m, err);
     if (!st)

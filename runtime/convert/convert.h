@@ -1,10 +1,12 @@
 /* convert.h -- a model, of whatever format, as one GGUF file (version 3, little-endian).
  *
- * plan.c decides which tensors the file holds and in which form; pick.c in which type; meta.c which
- * keys; gguf_out.c lays both out; write.c turns rows and writes them. Convention keys of loaders
- * (minerva.*) are applied, so that readers of GGUF find GGUF's conventions. */
+ * plan.c decides which tensors the file holds and in which form; pick.c in which type; imatrix.c
+ * reads the weights of the quantisers; meta.c decides which keys the file has; gguf_out.c lays both
+ * out; write.c turns rows and writes them. Convention keys of loaders (minerva.*) are applied, so
+ * that readers of GGUF find GGUF's conventions. */
 #ifndef MN_CONVERT_H
 #define MN_CONVERT_H
+#include "convert/imatrix.h"
 #include "model/model.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -74,6 +76,8 @@ typedef struct {
     mn_row_order order;
     /* MLX into Q4_1: the same codes, scales and offsets */
     bool codes;
+    const float *weights; /* of the importance matrix, [rows / weight_rows][cols]; NULL = none */
+    uint64_t weight_rows;
     uint64_t rows, cols, row_bytes, bytes, offset; /* offset: in the data section */
 } mn_out_tensor;
 
@@ -81,7 +85,9 @@ typedef struct {
     const mn_canonical *model;
     const mn_convert_type *type; /* NULL: as stored */
     mn_convert_rules rules;      /* freed with the plan */
-    mn_hparams hp, plain;        /* plain: as read by a program that knows no minerva.* key */
+    mn_imatrix imatrix;          /* no entries: none; freed with the plan */
+    const char *imatrix_path;
+    mn_hparams hp, plain; /* plain: as read by a program that knows no minerva.* key */
     mn_arena arena;
     mn_out_tensor *tensors;
     size_t n_tensors, cap_tensors;

@@ -69,6 +69,7 @@ static bool is_dropped(const mn_convert_plan *p, mn_str key) {
                                               "rope.scaling.short_factor"};
     const size_t arch = strlen(p->hp.arch) + 1;
     if (meta_out_begins(key, "minerva.") || meta_out_begins(key, "split.") ||
+        (p->imatrix.n && meta_out_begins(key, "quantize.imatrix.")) ||
         meta_out_is_one_of(key, files_own, 3))
         return true;
     if (key.len <= arch || !meta_out_begins(key, p->hp.arch))
@@ -147,6 +148,20 @@ static mn_status put_general(mn_convert_plan *p, const char *key, const char *va
     if (mn_meta_find(&p->model->meta, key))
         return MN_OK;
     return meta_out_put_str(p, key, mn_str_of(value), err);
+}
+
+/* What other programs write of the importance matrix; of its path the file's name alone. */
+static mn_status put_imatrix(mn_convert_plan *p, mn_error *err) {
+    const char *slash = strrchr(p->imatrix_path, '/');
+    mn_status st = meta_out_put_str(p, "quantize.imatrix.file",
+                                    mn_str_of(slash ? slash + 1 : p->imatrix_path), err);
+    if (!st && p->imatrix.dataset.len)
+        st = meta_out_put_str(p, "quantize.imatrix.dataset", p->imatrix.dataset, err);
+    if (!st)
+        st = meta_out_put_int(p, "quantize.imatrix.entries_count", (int64_t)p->imatrix.n, err);
+    if (!st && p->imatrix.chunks)
+        st = meta_out_put_int(p, "quantize.imatrix.chunks_count", (int64_t)p->imatrix.chunks, err);
+    return st;
 }
 
 /* A key of the architecture's own, unless the model has it. */
@@ -355,6 +370,8 @@ mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokeniz
         st = put_size_label(p, err);
     if (!st)
         st = meta_out_put_int(p, "general.file_type", file_type(p), err);
+    if (!st && p->imatrix.n)
+        st = put_imatrix(p, err);
     if (!st)
         st = meta_out_put_int(p, "general.quantization_version", 2, err);
     if (st || has_keys)

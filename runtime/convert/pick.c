@@ -174,7 +174,7 @@ static bool applies(place at, int64_t i, int64_t n) {
 }
 
 /* The type of number i of n such tensors. */
-static uint32_t choose(const choice *choices, int64_t i, int64_t n, uint32_t otherwise) {
+static uint32_t choose_type(const choice *choices, int64_t i, int64_t n, uint32_t otherwise) {
     for (int k = 0; k < CHOICES; k++)
         if (applies(choices[k].at, i, n))
             return choices[k].dtype;
@@ -213,7 +213,7 @@ static uint32_t value_type(const mn_convert_plan *p, int64_t layer) {
     const int64_t shared = heads_per_value(&p->hp);
     const int64_t i = count_below(p->model, layer, is_value);
     const int64_t n = count_below(p->model, MN_MAX_LAYER, is_value);
-    uint32_t type = choose(m->value, i, n, p->type->dtype);
+    uint32_t type = choose_type(m->value, i, n, p->type->dtype);
     if (shared >= 4 && m->grouped)
         type = m->grouped;
     /* the layers of a 70B, whose heads share so much that these matrices are small */
@@ -227,7 +227,7 @@ static uint32_t down_type(const mn_convert_plan *p, int64_t layer, bool falcon) 
     int64_t i = layer;
     if (p->hp.n_expert < 2)
         i = count_below(p->model, layer, is_down);
-    return choose(falcon ? m->falcon : m->down, i, p->hp.n_layer, p->type->dtype);
+    return choose_type(falcon ? m->falcon : m->down, i, p->hp.n_layer, p->type->dtype);
 }
 
 /* The matrix that makes the logits, and others that are read like it. */

@@ -142,6 +142,28 @@ static float *gather_vector(mn_convert_plan *p, const mn_tensor_info *t) {
     return values;
 }
 
+/* The entry of the importance matrix for the tensor that is about to be placed. */
+static mn_status find_importance(mn_convert_plan *p, mn_out_tensor *t, mn_error *err) {
+    mn_imatrix_entry *e = mn_imatrix_find(&p->imatrix, t->name);
+    const uint64_t cols = (uint64_t)t->dim[t->n_dim - 1];
+    if (!e || t->n_dim < 2)
+        return MN_OK;
+    const uint64_t rows = mn_row_count(t->src);
+    const uint64_t n_mat = t->n_dim > 2 ? (uint64_t)t->dim[0] : 1;
+    if (e->n != cols && e->n != cols * n_mat)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "%s: %.*s: found %llu values, expected %llu for each of %llu matrices: made "
+                       "with another model",
+                       p->imatrix_path, MN_STR_ARG(t->name), (unsigned long long)e->n,
+                       (unsigned long long)cols, (unsigned long long)n_mat);
+    e->used = true;
+    t->weights = e->weights;
+    t->weight_rows = rows;
+    if (e->n != cols)
+        t->weight_rows = rows / n_mat;
+    return MN_OK;
+}
+
 static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
     mn_out_tensor out = {
         .name = t->name,
@@ -176,6 +198,9 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
     if (p->hp.norm_offset != p->plain.norm_offset && mn_str_ends(rest, "norm.weight"))
         out.add = (float)p->hp.norm_offset;
     out.codes = out.type.id == MN_Q4_1 && mn_convert_fits_q4_1(t);
+    const mn_status st = find_importance(p, &out, err);
+    if (st)
+        return st;
     return convert_place(p, out, err);
 }
 
@@ -271,6 +296,13 @@ static mn_status convert_read_plain(mn_convert_plan *p, mn_error *err) {
     return mn_hparams_read(&without, &p->arena, &p->plain, err);
 }
 
+static bool imatrix_is_used(const mn_convert_plan *p) {
+    for (size_t i = 0; i < p->imatrix.n; i++)
+        if (p->imatrix.at[i].used)
+            return true;
+    return false;
+}
+
 mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
     mn_status st = mn_hparams_read(p->model, &p->arena, &p->hp, err);
     if (!st)
@@ -282,6 +314,10 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
         else
             p->n_left_out++;
     }
+    if (!st && p->imatrix.n && !imatrix_is_used(p))
+        st = mn_fail(err, MN_BAD_INPUT,
+                     "%s: none of its %zu entries (%.*s, ...) is a matrix of the model",
+                     p->imatrix_path, p->imatrix.n, MN_STR_ARG(p->imatrix.at[0].name));
     for (size_t i = 0; i < p->rules.n && !st; i++)
         if (!p->rules.at[i].used)
             st = mn_fail(err, MN_INVALID,
@@ -299,6 +335,7 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
 
 void mn_convert_plan_free(mn_convert_plan *p) {
     mn_convert_rules_free(&p->rules);
+    mn_imatrix_free(&p->imatrix);
     mn_free(p->tensors);
     mn_free(p->meta);
     mn_arena_free(&p->arena);

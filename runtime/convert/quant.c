@@ -5,13 +5,16 @@
 #include <string.h>
 
 /* ---- plain ----------------------------------------------------------------------------------- */
-static void f32(const float *x, uint8_t *out) {
+static void f32(const float *x, const float *w, uint8_t *out) {
+    (void)w;
     memcpy(out, x, sizeof *x);
 }
-static void f16(const float *x, uint8_t *out) {
+static void f16(const float *x, const float *w, uint8_t *out) {
+    (void)w;
     mn_put_u16(out, mn_f32_to_f16(*x));
 }
-static void bf16(const float *x, uint8_t *out) { /* to nearest even */
+static void bf16(const float *x, const float *w, uint8_t *out) { /* to nearest even */
+    (void)w;
     uint32_t bits;
     memcpy(&bits, x, sizeof bits);
     mn_put_u16(out, (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16));
@@ -32,18 +35,19 @@ static void put_fifth(const uint8_t *q, uint8_t *out) {
         mn_put_bits(&out[i / 8], q[i] >> 4 & 1, i % 8);
 }
 
-static void q8_0(const float *x, uint8_t *out) {
+static void q8_0(const float *x, const float *w, uint8_t *out) {
+    (void)w;
     const float top = fabsf(mn_extreme(x, 32));
     const float d = mn_put_half(out, top / 127);
     mn_round_affine(x, 32, d, 0, -127, 127, (int8_t *)out + 2);
 }
 
 /* Codes for the scale as it is stored: rounding to f16 may have moved it. */
-static void symmetric(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
+static void symmetric(const float *x, const float *w, int bits, uint8_t *scale, uint8_t q[32]) {
     int8_t codes[32];
     const int lo = -(1 << (bits - 1));
     const int hi = -lo - 1;
-    const float fitted = mn_fit_scale(x, 32, lo, hi, bits > 4 ? 3 : 6, codes);
+    const float fitted = mn_fit_scale(x, w, 32, lo, hi);
     const float d = mn_put_half(scale, fitted);
     mn_round_affine(x, 32, d, 0, lo, hi, codes);
     for (int i = 0; i < 32; i++)
@@ -51,40 +55,40 @@ static void symmetric(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
 }
 
 /* The same with an offset, which is stored behind the scale. */
-static void offset(const float *x, int bits, uint8_t *scale, uint8_t q[32]) {
+static void offset(const float *x, const float *w, int bits, uint8_t *scale, uint8_t q[32]) {
     float m;
     const int hi = (1 << bits) - 1;
-    const float d = mn_fit_affine(x, 32, hi, bits > 4 ? 3 : 5, false, &m, q);
+    const float d = mn_fit_affine(x, w, 32, hi, false, &m);
     const float stored = mn_put_half(scale, d);
     const float low = mn_put_half(scale + 2, m);
     mn_round_affine(x, 32, stored, low, 0, hi, (int8_t *)q);
 }
 
-static void q4_0(const float *x, uint8_t *out) {
+static void q4_0(const float *x, const float *w, uint8_t *out) {
     uint8_t q[32];
-    symmetric(x, 4, out, q);
+    symmetric(x, w, 4, out, q);
     mn_put_nibbles(q, out + 2);
 }
-static void q5_0(const float *x, uint8_t *out) {
+static void q5_0(const float *x, const float *w, uint8_t *out) {
     uint8_t q[32];
-    symmetric(x, 5, out, q);
+    symmetric(x, w, 5, out, q);
     put_fifth(q, out + 2);
     mn_put_nibbles(q, out + 6);
 }
-static void q4_1(const float *x, uint8_t *out) {
+static void q4_1(const float *x, const float *w, uint8_t *out) {
     uint8_t q[32];
-    offset(x, 4, out, q);
+    offset(x, w, 4, out, q);
     mn_put_nibbles(q, out + 4);
 }
-static void q5_1(const float *x, uint8_t *out) {
+static void q5_1(const float *x, const float *w, uint8_t *out) {
     uint8_t q[32];
-    offset(x, 5, out, q);
+    offset(x, w, 5, out, q);
     put_fifth(q, out + 4);
     mn_put_nibbles(q, out + 8);
 }
-static void iq4_nl(const float *x, uint8_t *out) {
+static void iq4_nl(const float *x, const float *w, uint8_t *out) {
     uint8_t q[32];
-    const float fitted = mn_fit_values(x, 32, mn_iq4_values, 5, q);
+    const float fitted = mn_fit_values(x, w, 32, mn_iq4_values);
     const float d = mn_put_half(out, fitted);
     const float inv = d != 0 ? 1 / d : 0;
     for (int i = 0; i < 32; i++)
@@ -104,27 +108,18 @@ static uint8_t e2m1(float v) {
     return q;
 }
 
-/* The squared error of 32 values with the scale 2^e. */
-static float mxfp4_error(const float *x, int e) {
-    const float inv = ldexpf(1, -e);
-    const float d = ldexpf(0.5f, e);
-    float error = 0;
-    for (int i = 0; i < 32; i++) {
-        const int code = e2m1(x[i] * inv);
-        const float r = x[i] - d * (float)mn_e2m1_doubled[code];
-        error += r * r;
-    }
-    return error;
-}
+/* Twice the values of E2M1, ascending. */
+static const int8_t e2m1_doubled[16] = {-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12};
 
 /* The scale is a power of two: that of the largest value, or a neighbour. */
-static void mxfp4(const float *x, uint8_t *out) {
+static void mxfp4(const float *x, const float *w, uint8_t *out) {
     const float top = fabsf(mn_extreme(x, 32));
     const int usual = top > 0 ? ilogbf(top) - 2 : 0;
     float least = INFINITY;
     int best = 0;
     for (int e = MN_MAX(usual - 1, -126); e <= MN_MIN(usual + 1, 125); e++) {
-        const float error = mxfp4_error(x, e);
+        const float d = ldexpf(0.5f, e);
+        const float error = mn_values_error(x, w, 32, d, e2m1_doubled);
         if (error < least) {
             least = error;
             best = e;
@@ -139,7 +134,7 @@ static void mxfp4(const float *x, uint8_t *out) {
 
 static const struct {
     uint32_t dtype;
-    void (*block)(const float *x, uint8_t *out);
+    void (*block)(const float *x, const float *w, uint8_t *out);
 } types[] = {
     {MN_F32, f32},
     {MN_F16, f16},
@@ -166,13 +161,18 @@ bool mn_quant_has(uint32_t dtype) {
     return false;
 }
 
-void mn_quant_row(uint32_t dtype, const float *x, int64_t n, uint8_t *out) {
+/* The largest block of weights that are all 1. */
+#define ONES16 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+#define ONES64 ONES16, ONES16, ONES16, ONES16
+static const float ones[256] = {ONES64, ONES64, ONES64, ONES64};
+
+void mn_quant_row(uint32_t dtype, const float *x, const float *w, int64_t n, uint8_t *out) {
     mn_dtype t;
     for (size_t i = 0; i < MN_COUNT(types); i++) {
         if (types[i].dtype != dtype || !mn_dtype_by_id(dtype, &t))
             continue;
         for (int64_t at = 0; at < n; at += t.block_elems) {
-            types[i].block(x + at, out);
+            types[i].block(x + at, w ? w + at : ones, out);
             out += t.block_bytes;
         }
         return;

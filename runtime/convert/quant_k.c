@@ -28,9 +28,9 @@ typedef struct {
     float d, dmin; /* as stored */
 } affine_block;
 
-/* The codes near (scale, min) with the least error; leaves the group's q. */
-static void choose_codes(affine_block *b, const float *x, int g, int reach) {
-    int8_t q[MN_FIT_MAX];
+/* The codes near (scale, min) of group g, whose values are x, with the least error; leaves the
+ * group's q. */
+static void choose_codes(affine_block *b, const float *x, const float *w, int g, int reach) {
     float least = INFINITY;
     const int s_lo = MN_MAX(b->scale[g] - reach, 0);
     const int s_hi = MN_MIN(b->scale[g] + reach, b->top);
@@ -40,18 +40,20 @@ static void choose_codes(affine_block *b, const float *x, int g, int reach) {
         for (int m = m_lo; m <= m_hi; m++) {
             const float scale = b->d * (float)s;
             const float low = -b->dmin * (float)m;
-            const float e = mn_round_affine(x, b->size, scale, low, 0, b->hi, q);
+            const float e = mn_affine_error(x, w, b->size, scale, low, 0, b->hi);
             if (!(e < least))
                 continue;
             least = e;
             b->scale[g] = (uint8_t)s;
             b->min[g] = (uint8_t)m;
-            memcpy(b->q + g * b->size, q, (size_t)b->size);
         }
+    const float scale = b->d * (float)b->scale[g];
+    const float low = -b->dmin * (float)b->min[g];
+    mn_round_affine(x, b->size, scale, low, 0, b->hi, (int8_t *)b->q + g * b->size);
 }
 
 /* With all codes fixed: the d and dmin of the least error, two equations in f64. */
-static void solve_scales(affine_block *b, const float *x, float *d, float *dmin) {
+static void solve_scales(affine_block *b, const float *x, const float *w, float *d, float *dmin) {
     double uu = 0;
     double uv = 0;
     double vv = 0;
@@ -62,11 +64,12 @@ static void solve_scales(affine_block *b, const float *x, float *d, float *dmin)
         const double value = (double)x[i];
         const double u = b->scale[g] * b->q[i];
         const double v = -(double)b->min[g];
-        uu += u * u;
-        uv += u * v;
-        vv += v * v;
-        xu += u * value;
-        xv += v * value;
+        const double weight = (double)w[i];
+        uu += weight * u * u;
+        uv += weight * u * v;
+        vv += weight * v * v;
+        xu += weight * u * value;
+        xv += weight * v * value;
     }
     const double det = uu * vv - uv * uv;
     if (det > 1e-9 * uu * vv && det > 0) {
@@ -78,7 +81,7 @@ static void solve_scales(affine_block *b, const float *x, float *d, float *dmin)
 
 /* Fills b for the 256 values of x; its d and dmin are stored at d_at and dmin_at. The groups'
  * scales are rounded once; then d and dmin are solved for, and the codes chosen again. */
-static void fit_block(affine_block *b, const float *x, int steps, int reach, uint8_t *d_at,
+static void fit_block(affine_block *b, const float *x, const float *w, int reach, uint8_t *d_at,
                       uint8_t *dmin_at) {
     float scale[MAX_GROUPS];
     float low[MAX_GROUPS];
@@ -86,9 +89,8 @@ static void fit_block(affine_block *b, const float *x, int steps, int reach, uin
     float top_low = 0;
     const int size = b->size;
     for (int g = 0; g < b->n_groups; g++) {
-        const float *values = x + g * size;
-        uint8_t *q = b->q + g * size;
-        scale[g] = mn_fit_affine(values, size, b->hi, steps, true, &low[g], q);
+        const int at = g * size;
+        scale[g] = mn_fit_affine(x + at, w + at, size, b->hi, true, &low[g]);
         top_scale = fmaxf(top_scale, scale[g]);
         top_low = fmaxf(top_low, -low[g]);
     }
@@ -104,19 +106,19 @@ static void fit_block(affine_block *b, const float *x, int steps, int reach, uin
             b->min[g] = (uint8_t)m;
         }
         for (int g = 0; g < b->n_groups; g++)
-            choose_codes(b, x + g * size, g, reach);
-        solve_scales(b, x, &d, &dmin);
+            choose_codes(b, x + g * size, w + g * size, g, reach);
+        solve_scales(b, x, w, &d, &dmin);
     }
 }
 
-void mn_quant_q2_k(const float *x, uint8_t *out) {
+void mn_quant_q2_k(const float *x, const float *w, uint8_t *out) {
     affine_block b = {
         .n_groups = 16,
         .size = 16,
         .hi = 3,
         .top = 15,
     };
-    fit_block(&b, x, 6, 1, out + 80, out + 82);
+    fit_block(&b, x, w, 1, out + 80, out + 82);
     for (int g = 0; g < 16; g++)
         out[g] = (uint8_t)(b.scale[g] | b.min[g] << 4);
     memset(out + 16, 0, 64);
@@ -151,26 +153,26 @@ static void put_low(const affine_block *b, uint8_t *out) {
         }
 }
 
-void mn_quant_q4_k(const float *x, uint8_t *out) {
+void mn_quant_q4_k(const float *x, const float *w, uint8_t *out) {
     affine_block b = {
         .n_groups = 8,
         .size = 32,
         .hi = 15,
         .top = 63,
     };
-    fit_block(&b, x, 6, 1, out, out + 2);
+    fit_block(&b, x, w, 1, out, out + 2);
     put_scales(&b, out + 4);
     put_low(&b, out + 16);
 }
 
-void mn_quant_q5_k(const float *x, uint8_t *out) {
+void mn_quant_q5_k(const float *x, const float *w, uint8_t *out) {
     affine_block b = {
         .n_groups = 8,
         .size = 32,
         .hi = 31,
         .top = 63,
     };
-    fit_block(&b, x, 4, 1, out, out + 2);
+    fit_block(&b, x, w, 1, out, out + 2);
     put_scales(&b, out + 4);
     memset(out + 16, 0, 32);
     for (int i = 0; i < 256; i++) {
@@ -187,31 +189,33 @@ typedef struct {
     int8_t q[256];
 } scaled_block;
 
-/* The code near the group's that leaves the least error, with d as stored; sets the group's q. */
-static void choose_scale(scaled_block *b, const float *x, int g, float d) {
-    int8_t q[16];
+/* The code near that of group g, whose values are x, that leaves the least error, with d as stored;
+ * sets the group's q. */
+static void choose_scale(scaled_block *b, const float *x, const float *w, int g, float d) {
     float least = INFINITY;
     const int s_lo = MN_MAX(b->scale[g] - 1, -b->top - 1);
     const int s_hi = MN_MIN(b->scale[g] + 1, b->top);
     for (int s = s_lo; s <= s_hi; s++) {
         const float scale = d * (float)s;
-        const float e = mn_round_affine(x, 16, scale, 0, b->lo, b->hi, q);
+        const float e = mn_affine_error(x, w, 16, scale, 0, b->lo, b->hi);
         if (!(e < least))
             continue;
         least = e;
         b->scale[g] = (int8_t)s;
-        memcpy(b->q + g * 16, q, 16);
     }
+    const float scale = d * (float)b->scale[g];
+    mn_round_affine(x, 16, scale, 0, b->lo, b->hi, b->q + g * 16);
 }
 
 /* With all codes fixed: the d of the least error; d itself where all are 0. */
-static float solve_scale(const scaled_block *b, const float *x, float d) {
+static float solve_scale(const scaled_block *b, const float *x, const float *w, float d) {
     double xu = 0;
     double uu = 0;
     for (int i = 0; i < 256; i++) {
         const double u = b->scale[i / 16] * b->q[i];
-        xu += u * (double)x[i];
-        uu += u * u;
+        const double weight = (double)w[i];
+        xu += weight * u * (double)x[i];
+        uu += weight * u * u;
     }
     if (uu > 0)
         return (float)(xu / uu);
@@ -219,32 +223,29 @@ static float solve_scale(const scaled_block *b, const float *x, float d) {
 }
 
 /* As fit_block. */
-static void fit_scaled(scaled_block *b, const float *x, int steps, uint8_t *d_at) {
+static void fit_scaled(scaled_block *b, const float *x, const float *w, uint8_t *d_at) {
     const int lowest = -b->top - 1;
     float scale[MAX_GROUPS];
-    for (int g = 0; g < 16; g++) {
-        const float *values = x + 16 * g;
-        int8_t *q = b->q + 16 * g;
-        scale[g] = mn_fit_scale(values, 16, b->lo, b->hi, steps, q);
-    }
+    for (int g = 0; g < 16; g++)
+        scale[g] = mn_fit_scale(x + 16 * g, w + 16 * g, 16, b->lo, b->hi);
     float d = mn_extreme(scale, 16) / (float)lowest;
     for (int round = 0; round < 2; round++) {
         const float stored = mn_put_half(d_at, d);
         for (int g = 0; g < 16 && !round; g++)
             b->scale[g] = (int8_t)code_in(scale[g], stored, lowest, b->top);
         for (int g = 0; g < 16; g++)
-            choose_scale(b, x + 16 * g, g, stored);
-        d = solve_scale(b, x, d);
+            choose_scale(b, x + 16 * g, w + 16 * g, g, stored);
+        d = solve_scale(b, x, w, d);
     }
 }
 
-void mn_quant_q3_k(const float *x, uint8_t *out) {
+void mn_quant_q3_k(const float *x, const float *w, uint8_t *out) {
     scaled_block b = {
         .lo = -4,
         .hi = 3,
         .top = 31,
     };
-    fit_scaled(&b, x, 9, out + 108);
+    fit_scaled(&b, x, w, out + 108);
     memset(out, 0, 108);
     for (int i = 0; i < 256; i++) {
         const int q = b.q[i] + 4;
@@ -261,13 +262,13 @@ void mn_quant_q3_k(const float *x, uint8_t *out) {
     }
 }
 
-void mn_quant_q6_k(const float *x, uint8_t *out) {
+void mn_quant_q6_k(const float *x, const float *w, uint8_t *out) {
     scaled_block b = {
         .lo = -32,
         .hi = 31,
         .top = 127,
     };
-    fit_scaled(&b, x, 4, out + 208);
+    fit_scaled(&b, x, w, out + 208);
     memset(out, 0, 192);
     for (int i = 0; i < 256; i++) {
         const int half = i / 128;
@@ -284,49 +285,38 @@ void mn_quant_q6_k(const float *x, uint8_t *out) {
 }
 
 /* ---- IQ4_XS: 8 groups of 32, x ~ d scale values[q] ------------------------------------------- */
-/* The squared error of 32 values against d values[q], with the nearest q. */
-static float values_error(const float *x, float d, uint8_t *q) {
-    const float inv = d != 0 ? 1 / d : 0;
-    float error = 0;
-    for (int i = 0; i < 32; i++) {
-        q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
-        const float value = (float)mn_iq4_values[q[i]];
-        const float r = x[i] - d * value;
-        error += r * r;
-    }
-    return error;
-}
-
 /* The scale near `usual` that leaves the least error of 32 values; its codes go to q. */
-static int choose_values(const float *x, float d, int usual, uint8_t *q) {
+static int choose_values(const float *x, const float *w, float d, int usual, uint8_t *q) {
     const int lo = MN_MAX(usual - 1, -32);
     const int hi = MN_MIN(usual + 1, 31);
-    uint8_t tried[32];
     float least = INFINITY;
     int best = usual;
     for (int s = lo; s <= hi; s++) {
-        const float e = values_error(x, d * (float)s, tried);
+        const float e = mn_values_error(x, w, 32, d * (float)s, mn_iq4_values);
         if (!(e < least))
             continue;
         least = e;
         best = s;
-        memcpy(q, tried, sizeof tried);
     }
+    const float scale = d * (float)best;
+    const float inv = scale != 0 ? 1 / scale : 0;
+    for (int i = 0; i < 32; i++)
+        q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
     return best;
 }
 
 /* out: d, high two bits of 8 scales, their low four, codes: in each group the second half above the
  * first */
-void mn_quant_iq4_xs(const float *x, uint8_t *out) {
+void mn_quant_iq4_xs(const float *x, const float *w, uint8_t *out) {
     uint8_t q[32];
     float fitted[8];
     for (int g = 0; g < 8; g++)
-        fitted[g] = mn_fit_values(x + 32 * g, 32, mn_iq4_values, 5, q);
+        fitted[g] = mn_fit_values(x + 32 * g, w + 32 * g, 32, mn_iq4_values);
     const float d = mn_put_half(out, mn_extreme(fitted, 8) / -32);
     memset(out + 2, 0, 6);
     for (int g = 0; g < 8; g++) {
         const int usual = code_in(fitted[g], d, -32, 31);
-        const int scale = choose_values(x + 32 * g, d, usual, q);
+        const int scale = choose_values(x + 32 * g, w + 32 * g, d, usual, q);
         const int s = scale + 32;
         uint8_t *high = &out[2 + g / 4];
         uint8_t *low = &out[4 + g / 2];

@@ -200,7 +200,25 @@ static void remark_widths(const mn_convert_plan *p) {
     mn_text_free(&list);
 }
 
+/* The embedding's rows are looked up, so that no matrix has anything for it. */
+static void remark_imatrix(const mn_convert_plan *p) {
+    const mn_out_tensor *first = NULL;
+    unsigned n = 0;
+    for (size_t i = 0; i < p->n_tensors && p->imatrix.n; i++) {
+        const mn_out_tensor *t = &p->tensors[i];
+        if (!t->src || t->weights || !is_rounded(t->type) || t->src->dtype.id == t->type.id ||
+            mn_str_ends(t->name, "token_embd.weight") || mn_str_is(t->name, "output.weight"))
+            continue;
+        if (!n++)
+            first = t;
+    }
+    if (n)
+        mn_log(MN_LOG_WARN, "%s: has nothing for %u of the matrices (%.*s, ...)", p->imatrix_path,
+               n, MN_STR_ARG(first->name));
+}
+
 void mn_convert_remark(const mn_convert_plan *p) {
+    remark_imatrix(p);
     remark_readers(p);
     remark_rounded(p);
     remark_widths(p);

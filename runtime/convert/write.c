@@ -134,7 +134,10 @@ static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t wi
         x[i] += t->add;
     if (!convert_write_fits(x, t->cols, t->type.id))
         return false;
-    mn_quant_row(t->type.id, x, (int64_t)t->cols, out);
+    const float *weights = NULL;
+    if (t->weights)
+        weights = t->weights + row / t->weight_rows * t->cols;
+    mn_quant_row(t->type.id, x, weights, (int64_t)t->cols, out);
     return true;
 }
 

@@ -661,6 +661,141 @@ def test_errors_arguments():
         is_empty(folder)
 
 
+# ---- importance matrices ----
+def text(t):
+    return struct.pack("<Q", len(t)) + t
+
+
+def imatrix_gguf(entries, keys=(), kind=0, version=3, cut=None):
+    """entries: (name, sums, counts)."""
+    tensors = [(name + suffix, values) for name, sums, counts in entries for suffix, values in ((b".in_sum2", sums), (b".counts", counts))]
+    pairs = [text(b"general.type") + struct.pack("<I", 8) + text(b"imatrix"), text(b"imatrix.datasets") + struct.pack("<IIQ", 9, 8, 1) + text(b"words.txt"),
+             text(b"imatrix.chunk_count") + struct.pack("<II", 4, 7), text(b"imatrix.chunk_size") + struct.pack("<II", 4, 512)] + list(keys)
+    head, data = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs)) + b"".join(pairs), b""
+    for name, values in tensors:
+        head += text(name) + struct.pack("<IQIQ", 1, len(values), kind, len(data))
+        data += struct.pack("<%df" % len(values), *values)
+        data += bytes(-len(data) % 32)
+    return (head + bytes(-len(head) % 32) + data)[:cut]
+
+
+def imatrix_old(entries, end=b""):
+    one = [struct.pack("<I", len(name)) + name + struct.pack("<II", 5, len(sums)) + struct.pack("<%df" % len(sums), *(5 * v for v in sums)) for name, sums, _ in entries]
+    return struct.pack("<I", len(entries)) + b"".join(one) + end
+
+
+def weighted_entries(folder):
+    """Of every matrix of the demo model's layers: a few inputs that are large."""
+    dims = {t["name"]: t["dim"] for t in minerva("inspect", MODEL, "--json").json()["tensors"] if len(t["dim"]) == 2 and t["name"].startswith("blk.")}
+    return [(name.encode(), [100.0 if i % 16 == 3 else 0.25 + i % 7 for i in range(dim[1])], [1.0]) for name, dim in dims.items()]
+
+
+def saved(folder, name, data):
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data)
+    return os.path.join(folder, name)
+
+
+def test_types_imatrix():
+    """Both forms of the matrix give the same weights; the error weighted by it falls for every type; what the file says of it."""
+    try:
+        import gguf as gguf_package
+    except ImportError as e:
+        raise Skipped("needs the Python packages gguf and numpy: %s" % e)
+    with scratch() as folder:
+        f32, out = os.path.join(folder, "f32.gguf"), os.path.join(folder, "x.gguf")
+        entries = weighted_entries(folder)
+        new, old = saved(folder, "m.gguf", imatrix_gguf(entries)), saved(folder, "m.dat", imatrix_old(entries, struct.pack("<II", 7, 9) + b"words.txt"))
+        convert(MODEL, f32, "--type", "f32")
+        want, weights = {t.name: t.data.copy() for t in gguf_package.GGUFReader(f32).tensors}, {n.decode(): v for n, v, _ in entries}
+
+        def error(*args):
+            r = convert(f32, out, "--force", *args)
+            assert "warning" not in r.err, r.err
+            e = 0.0
+            for t in gguf_package.GGUFReader(out).tensors:
+                if t.name in weights:
+                    d = gguf_package.quants.dequantize(t.data, t.tensor_type).reshape(want[t.name].shape) - want[t.name]
+                    e += float(((d * d).sum(axis=0) * weights[t.name]).sum())
+            with open(out, "rb") as f:
+                data = f.read()
+            return e, data[-sum(t["bytes"] for t in minerva("inspect", out, "--json").json()["tensors"]):]
+        for kind in ("q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "iq4_xs", "mxfp4", "q3_k", "q2_k"):
+            args = ["--type", kind, "--type", ".=" + kind]
+            (plain, _), (by_new, a), (by_old, b) = error(*args), error(*args, "--imatrix", new), error(*args, "--imatrix", old)
+            assert by_new < (0.99 if kind == "mxfp4" else 0.9) * plain, (kind, by_new, plain)
+            assert a == b, kind
+            keys = {k[17:]: v for k, v in minerva("inspect", out, "--json").json()["metadata"].items() if k.startswith("quantize.imatrix.")}
+            equal(keys, {"file": "m.dat", "dataset": "words.txt", "entries_count": len(entries), "chunks_count": 7})
+        flat = saved(folder, "flat.gguf", imatrix_gguf([(n, [9.0] * len(v), c) for n, v, c in entries]))
+        none = saved(folder, "none.gguf", imatrix_gguf([(n, v, [0.0]) for n, v, c in entries]))  # counted nothing: no weights
+        same = [error("--type", "q4_k_m", *more)[1] for more in ([], ["--imatrix", flat], ["--imatrix", none])]
+        assert same[0] == same[2], "weights of entries that counted nothing"
+        has(convert(MODEL, out, "--force", "--type", "q4_k", "--imatrix", saved(folder, "few", imatrix_old(entries[:-2]))).err, "few: has nothing for 2 of the matrices")
+
+
+def test_types_imatrix_experts():
+    """Weights of each expert, and one set for all of them."""
+    with scratch() as folder:
+        source, out = os.path.join(FIXTURES, "mixtral"), os.path.join(folder, "a.gguf")
+        dims = {t["name"]: t["dim"] for t in minerva("inspect", source, "--json").json()["tensors"] if len(t["dim"]) == 3}
+        name, dim = sorted(dims.items())[0]
+
+        def bytes_with(sums, counts):
+            convert(source, out, "--force", "--type", "q4_0", "--imatrix", saved(folder, "m", imatrix_gguf([(name.encode(), sums, counts)])))
+            with open(out, "rb") as f:
+                return f.read()
+        one = [1.0 + 50 * (i % 8 == 2) for i in range(dim[2])]
+        equal(bytes_with(one, [1.0]), bytes_with(one * dim[0], [3.0] * dim[0]))
+        r = convert(source, out, "--force", "--type", "q4_0", "--imatrix", saved(folder, "m", imatrix_gguf([(name.encode(), one * (dim[0] + 1), [1.0] * (dim[0] + 1))])), code=1)
+        is_error(r, "m: %s: found %d values, expected %d for each of %d" % (name, dim[2] * (dim[0] + 1), dim[2], dim[0]))
+
+
+def test_errors_imatrix():
+    """Files that are none, are cut, lie about lengths, or belong to another model: the file, the entry, found and expected."""
+    with scratch() as folder, scratch() as work:
+        out, entries = os.path.join(folder, "a.gguf"), weighted_entries(work)
+        name, sums, counts = entries[0]
+        good, old = imatrix_gguf(entries[:1]), imatrix_old(entries[:1])
+
+        def bad(data, *said):
+            path = saved(work, "im.bin", data)
+            is_error(convert(MODEL, out, "--type", "q4_0", "--imatrix", path, code=1), "im.bin: ", *said)
+            is_empty(folder)
+        is_error(convert(MODEL, out, "--imatrix", os.path.join(work, "none"), code=1), "none")
+        bad(b"", "ends at byte 0", "the number of entries")
+        bad(b"no matrix of any kind here", "neither the magic number GGUF")
+        bad(struct.pack("<I", 1) + struct.pack("<I", 0xffffffff) + b"x" * 40, "ends at byte 48", "the name of an entry")
+        bad(struct.pack("<II", 1, 1) + b"x" + struct.pack("<II", 1, 0x7fffffff) + bytes(40), 'entry 1 ("x") has 2147483647 values, but 40 bytes')
+        bad(struct.pack("<II", 1, 1) + b"x" + struct.pack("<II", 1, 0), "x: found 0 values")
+        bad(imatrix_old(entries[:1] * 2), "found %s twice" % name.decode())
+        bad(old + b"ab", "the number of calls")
+        bad(old + struct.pack("<II", 5, 9), "the name of the dataset")
+        for cut in list(range(5, 200, 13)) + [len(good) // 2, len(good) - 33]:
+            bad(good[:cut], *(["ends at byte %d" % cut] if cut < 200 else []))
+        bad(good[:-32], "beyond the file's end")
+        for cut in range(5, 120, 11):
+            bad(old[:cut])
+        for value in (math.nan, math.inf, -1.0):
+            bad(imatrix_gguf([(name, [1.0, value] + sums[2:], counts)]), "%s: value 1 is" % name.decode(), "from 0 on")
+        bad(imatrix_gguf([(name, sums[:-1], counts)]), "%s: found %d values, expected %d" % (name.decode(), len(sums) - 1, len(sums)), "another model")
+        bad(imatrix_gguf([(name, sums, [1.0] * 5)]), "%d values of 5 matrices" % len(sums))
+        bad(imatrix_gguf([(name, sums, [])]), "of 0 matrices")
+        bad(imatrix_gguf([(b"no.such.weight", sums, counts)]), "none of its 1 entries (no.such.weight, ...)")
+        bad(imatrix_gguf(entries[:1], kind=1), "has type 1, expected 0 (F32)")
+        bad(imatrix_gguf(entries[:1], version=9), "GGUF version 9, expected 2 or 3")
+        bad(imatrix_gguf(entries[:1], keys=[text(b"a") + struct.pack("<I", 77)]), "key a has type 77")
+        bad(imatrix_gguf(entries[:1], keys=[text(b"a") + struct.pack("<IIQ", 9, 9, 1)]), "key a: a list of type 9")
+        bad(imatrix_gguf(entries[:1], keys=[text(b"a") + struct.pack("<IIQ", 9, 10, 1 << 61)]), "the values of a list")
+        bad(imatrix_gguf(entries[:1], keys=[text(b"general.alignment") + struct.pack("<II", 4, 3)]), "general.alignment is 3, expected a power of two")
+        bad(good.replace(b"imatrix", b"IMATRIX", 1), 'general.type is "IMATRIX", expected "imatrix"')
+        bad(good.replace(b".counts", b".counTs"), "%s.in_sum2 without" % name.decode())
+        bad(good.replace(b".in_sum2", b".in_suM2"), "none of its 2 tensors is NAME.in_sum2")
+        bad(good.replace(struct.pack("<IQ", 1, len(sums)), struct.pack("<IQ", 1, 1 << 62)), "more values than the file")
+        bad(good.replace(struct.pack("<IQ", 1, len(sums)), struct.pack("<IQ", 9, len(sums))), "has 9 dimensions")
+        is_error(convert(MODEL, out, "--type", "q4_0", "--imatrix", folder, code=1), os.path.basename(folder))
+
+
 def test_errors_existing_file():
     with scratch() as folder:
         out = os.path.join(folder, "a.gguf")

@@ -72,7 +72,7 @@ static void errors_of_gaussian_weights(void **state) {
     for (size_t i = 0; i < MN_COUNT(limits); i++) {
         mn_dtype t;
         assert_true(mn_dtype_by_name(mn_str_of(limits[i].name), &t) && mn_quant_has(t.id));
-        mn_quant_row(t.id, values, N, bytes);
+        mn_quant_row(t.id, values, NULL, N, bytes);
         read_back(t, N, back);
         const double e = relative_error();
         if (e > 1.02 * limits[i].error)
@@ -93,11 +93,57 @@ static void scales_are_solved_for(void **state) {
     for (size_t i = 0; i < MN_COUNT(rows); i++) {
         mn_dtype t;
         assert_true(mn_dtype_by_id(rows[i].dtype, &t));
-        mn_quant_row(t.id, values, N, bytes);
+        mn_quant_row(t.id, values, NULL, N, bytes);
         read_back(t, N, back);
         const double e = relative_error();
         if (e > rows[i].error)
             fail_msg("%s: %g, at most %g", mn_dtype_name(t.id), e, rows[i].error);
+    }
+}
+
+static float weights[N];
+
+static double weighted_error(void) {
+    double error = 0, square = 0;
+    for (int i = 0; i < N; i++) {
+        const double r = (double)back[i] - (double)values[i];
+        error += (double)weights[i] * r * r;
+        square += (double)weights[i] * (double)values[i] * (double)values[i];
+    }
+    return error / square;
+}
+
+/* Weights over three orders of magnitude: each type's weighted error, as llama-quantize has it with
+ * the same matrix, at the most. */
+static void errors_by_weights(void **state) {
+    static const struct {
+        const char *name;
+        double error;
+    } rows[] = {
+        {"q8_0", 2.8248e-05},   {"q6_k", 2.1066e-04},   {"q5_k", 8.6776e-04},  {"q5_1", 7.2437e-04},
+        {"q5_0", 1.2303e-03},   {"q4_k", 3.2384e-03},   {"q4_1", 3.1147e-03},  {"q4_0", 5.0445e-03},
+        {"iq4_nl", 4.0247e-03}, {"iq4_xs", 4.1358e-03}, {"mxfp4", 1.2962e-02}, {"q3_k", 1.4558e-02},
+        {"q2_k", 4.0646e-02},
+    };
+    (void)state;
+    gaussian(1.5f);
+    for (int i = 0; i < N; i++)
+        weights[i] = expf(values[i]);
+    gaussian(0.02f);
+    for (int i = 0; i < N / 2; i++) { /* not the numbers that the weights were made of */
+        const float v = values[i];
+        values[i] = values[N - 1 - i];
+        values[N - 1 - i] = v;
+    }
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
+        mn_dtype t;
+        assert_true(mn_dtype_by_name(mn_str_of(rows[i].name), &t));
+        mn_quant_row(t.id, values, weights, N, bytes);
+        read_back(t, N, back);
+        const double e = weighted_error();
+        if (e > rows[i].error)
+            print_error("%s: %g, at most %g\n", rows[i].name, e, rows[i].error);
+        assert_true(e <= rows[i].error);
     }
 }
 
@@ -110,7 +156,7 @@ static void bf16_ties(void **state) {
     for (size_t i = 0; i < MN_COUNT(rows); i++) {
         float x;
         memcpy(&x, &rows[i][0], sizeof x);
-        mn_quant_row(MN_BF16, &x, 1, bytes);
+        mn_quant_row(MN_BF16, &x, NULL, 1, bytes);
         assert_int_equal(bytes[0] | bytes[1] << 8, rows[i][1]);
     }
 }
@@ -132,7 +178,7 @@ static void odd_blocks(void **state) {
                                         : kind == 2 ? (k % 2 ? 1.0f : -1.0f)
                                         : kind == 3 ? (float)k / 256
                                                     : -1 - (float)(k % 7) / 8);
-                mn_quant_row(t.id, x, 256, bytes);
+                mn_quant_row(t.id, x, NULL, 256, bytes);
                 read_back(t, 256, y);
                 for (int k = 0; k < 256; k++) {
                     assert_true(isfinite(y[k]));
@@ -241,6 +287,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_of_gaussian_weights),
         cmocka_unit_test(scales_are_solved_for),
+        cmocka_unit_test(errors_by_weights),
         cmocka_unit_test(bf16_ties),
         cmocka_unit_test(odd_blocks),
         cmocka_unit_test(several_planes),

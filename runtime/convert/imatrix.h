@@ -1,0 +1,27 @@
+/* imatrix.h -- an importance matrix: how large the inputs of each matrix of a model are in the
+ * mean, as the weights of the quantisers. */
+#ifndef MN_CONVERT_IMATRIX_H
+#define MN_CONVERT_IMATRIX_H
+#include "base/base.h"
+
+typedef struct {
+    mn_str name; /* of the matrix */
+    /* n weights above 0: those of each matrix, whose mean is about 1, side by side */
+    uint64_t n;
+    float *weights;
+    bool used; /* for a tensor of the file */
+} mn_imatrix_entry;
+typedef struct {
+    mn_map map; /* names point into it */
+    mn_imatrix_entry *at;
+    size_t n, cap;
+    mn_str dataset;  /* what it was made of, as it says; may be empty */
+    uint64_t chunks; /* pieces of text; 0 = not stated */
+} mn_imatrix;
+/* Reads llama.cpp's imatrix file in either form: GGUF with NAME.in_sum2 and NAME.counts, or the
+ * older one without a magic number. MN_BAD_FILE names the file, the entry, found and expected.
+ * After an error, too, out is to be freed. */
+mn_status mn_imatrix_read(const char *path, mn_imatrix *out, mn_error *err);
+mn_imatrix_entry *mn_imatrix_find(const mn_imatrix *m, mn_str name); /* NULL = none */
+void mn_imatrix_free(mn_imatrix *m);
+#endif
