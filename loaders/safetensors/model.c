@@ -365,10 +365,24 @@ static mn_status checkpoint_read_tensors(mn_parsed *p, folder dir, mn_error *err
     return mn_parsed_check_tensors(p, err);
 }
 
+/* Old classes of RoBERTa kept a pooler beside the head, which reads the hidden states itself. */
+static void drop_spare_pooler(mn_parsed *p) {
+    bool spare = false;
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < p->n_tensors; i++)
+        spare = spare || mn_str_is(mnl_inner_name(p->tensors[i].native), "classifier.dense.weight");
+    for (uint64_t i = 0; i < p->n_tensors; i++)
+        if (!spare || !mn_str_begins(mnl_inner_name(p->tensors[i].native), "pooler."))
+            p->tensors[kept++] = p->tensors[i];
+    p->n_tensors = kept;
+}
+
 /* From the checkpoint's tensors to the canonical ones. */
 static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts,
                                 mn_error *err) {
     mn_parsed_drop_unused(p, facts->family->encoder && !facts->classifies);
+    if (facts->classifies)
+        drop_spare_pooler(p);
     mn_status status = settle_unreadable(p, facts->family, err);
     if (!status && join)
         status = join(p, facts, err);

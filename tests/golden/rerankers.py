@@ -128,6 +128,15 @@ def of_words(out):
     scores("Qwen3ForSequenceClassification", target, name)
 
 
+def with_pooler(out):
+    """RoBERTa's head reads the hidden states: a pooler beside it is not used."""
+    target, m = os.path.join(out, "pooler"), models.fixture("xlm-roberta-rank")
+    shutil.copytree(folder_of("xlm-roberta-rank"), target)
+    m.tensors.update({"roberta.pooler.dense.weight": ("F32", [32, 32], bytes(4096)), "roberta.pooler.dense.bias": ("F32", [32], bytes(128))})
+    m.write(target)
+    scores("a pooler beside the head", target, "xlm-roberta-rank")
+
+
 def make_prompt(instruction, query, document):
     return ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
             "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: %s\n<Query>: %s\n<Document>: %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -167,6 +176,7 @@ def main():
     with tempfile.TemporaryDirectory() as out:
         converted(out)
         of_words(out)
+        with_pooler(out)
         refused(out)
     models.finish()
 
