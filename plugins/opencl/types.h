@@ -7,7 +7,8 @@
 
 /* Every file kernels/NAME.cl (args: args.h) as text, embedded at build time. */
 #define OCL_TEXTS(X)                                                                               \
-    X(args) X(common) X(weight) X(row) X(w_float) X(w_q32) X(w_k) X(w_planes) OCL_SOURCES(X)
+    X(args)                                                                                        \
+    X(common) X(weight) X(row) X(w_float) X(w_q32) X(w_k) X(w_planes) X(w_iq) OCL_SOURCES(X)
 /* Those that have kernels. */
 #define OCL_SOURCES(X)                                                                             \
     X(self_test)                                                                                   \
@@ -49,7 +50,14 @@ enum { OCL_SOURCES(OCL_SOURCE_) OCL_N_SOURCES };
     X(MLX6_128, mlx6_128, w_planes, " -DBITS=6 -DGROUP=128", 0)                                    \
     X(MLX8_32, mlx8_32, w_planes, " -DBITS=8 -DGROUP=32", 0)                                       \
     X(MLX8_64, mlx8_64, w_planes, " -DBITS=8 -DGROUP=64", 0)                                       \
-    X(MLX8_128, mlx8_128, w_planes, " -DBITS=8 -DGROUP=128", 0)
+    X(MLX8_128, mlx8_128, w_planes, " -DBITS=8 -DGROUP=128", 0)                                    \
+    X(IQ1_S, iq1_s, w_iq, " -DGRID=MN_GRID_IQ1", 0) X(IQ1_M, iq1_m, w_iq, " -DGRID=MN_GRID_IQ1", 0)\
+    X(IQ2_XXS, iq2_xxs, w_iq, " -DGRID=MN_GRID_IQ2_XXS", 0)                                        \
+    X(IQ2_XS, iq2_xs, w_iq, " -DGRID=MN_GRID_IQ2_XS", 0)                                           \
+    X(IQ2_S, iq2_s, w_iq, " -DGRID=MN_GRID_IQ2_S", 0)                                              \
+    X(IQ3_XXS, iq3_xxs, w_iq, " -DGRID=MN_GRID_IQ3_XXS", 0)                                        \
+    X(IQ3_S, iq3_s, w_iq, " -DGRID=MN_GRID_IQ3_S", 0)                                              \
+    X(TQ1_0, tq1_0, w_iq, " -DGRID=0", 0) X(TQ2_0, tq2_0, w_iq, " -DGRID=0", 0)
 /* clang-format on */
 
 struct mng_type {

@@ -22,9 +22,10 @@ MAD = "float8 __attribute__((overloadable)) intel_sub_group_f16_f16_matrix_mad_k
 HALVES = ("f16", "q8_0", "mxfp4")
 texts = {name[:-3]: open(os.path.join(KERNELS, name)).read() for name in sorted(os.listdir(KERNELS)) if name.endswith(".cl")}
 args = open(os.path.join(KERNELS, "args.h")).read()
+texts["w_iq"] = open(os.path.join(KERNELS, "..", "..", "..", "dtype", "grids.h")).read() + texts["w_iq"]
 # name: file, options
 types = {name: (file, options.split()) for name, file, options in re.findall(r'\(\w+, (\w+), (w_\w+), "([^"]*)"', open(TYPES).read())}
-step_types = [name for name, (file, _) in types.items() if file != "w_planes"]
+step_types = [name for name, (file, _) in types.items() if file not in ("w_planes", "w_iq")]
 
 
 def typed(name):

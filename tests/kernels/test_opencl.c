@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 /* One type of each file of kernels, and one that is unpacked at import; `plugins check` has all. */
-static const uint32_t types[] = {MN_F32, MN_Q8_0, MN_Q4_K, MN_IQ4_XS, MN_MLX3_64, MN_NVFP4};
+static const uint32_t types[] = {MN_F32,     MN_Q8_0,  MN_Q4_K, MN_IQ4_XS,
+                                 MN_MLX3_64, MN_IQ3_S, MN_NVFP4};
 enum { N_TYPES = sizeof types / sizeof *types, N_FLOAT = 1 };
 
 /* k for a type: of packed types whole blocks of 256. */
