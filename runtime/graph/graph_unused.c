@@ -136,7 +136,7 @@ static bool unused_begins(mn_str s, const char *z) {
 }
 
 /* A tensor outside of layers that GGUF's readers compute with. A graph that embeds has no output
- * matrix. */
+ * matrix, one that draws does not read what is made of embeddings. */
 static bool is_of_ends(const mn_model_graph *g, mn_str name) {
     static const char *const stems[] = {"token_embd.",    "token_embd_norm.", "token_types.",
                                         "position_embd.", "output_norm.",     "per_layer_",
@@ -144,7 +144,8 @@ static bool is_of_ends(const mn_model_graph *g, mn_str name) {
     for (size_t i = 0; i < MN_COUNT(stems); i++)
         if (unused_begins(name, stems[i]))
             return true;
-    return !g->embeds && unused_begins(name, "output.");
+    /* layers behind the pooling, which nobody computes yet */
+    return unused_begins(name, g->embeds ? "dense_" : "output.");
 }
 
 typedef enum { SPARE, UNKNOWN, MISSED } use;
@@ -159,8 +160,7 @@ static use unused_use_of(const mn_model_graph *g, const mn_tensor_info *t) {
         return MISSED;
     if (unused_begins(t->name, "rope_factors_")) /* the other set of the two */
         return SPARE;
-    /* layers behind the pooling, which the host computes (runtime/opened/head.c) */
-    if (unused_begins(t->name, "cls.") || unused_begins(t->name, "dense_"))
+    if (unused_begins(t->name, "cls.")) /* the host's, behind the pooling (runtime/opened/head.c) */
         return SPARE;
     return UNKNOWN;
 }

@@ -293,6 +293,7 @@ def damaged(out):
             ("bert", "no norm", tensor("blk.1.layer_output_norm.weight"), ["blk.1.layer_output_norm.weight"]),
             ("bert", "an unknown pooling", key("pooling_type", U32, 9), ["pooling_type", "9"]),
             ("bert", "pooling as a word", key("pooling_type", STR, "mean"), ["pooling_type", "mean"]),
+            ("bert", "layers behind the pooling", tensor("dense_2.weight", [32, 32], TENSOR_F32, zeros[:4096]), ["dense_2.weight", "another model"]),
             ("nomic-bert", "no context", key("context_length"), ["context_length"]),
             ("nomic-bert", "too many positions", key("context_length", U32, 1 << 30), ["context_length"])):
         path = llama_cpp(name, os.path.join(out, "damaged.gguf"), 1, change)
