@@ -16,17 +16,10 @@ static inline VB vb_halves(const uint8_t *p) {
     return _mm256_and_si256(v, _mm256_set1_epi8(15));
 }
 /* 16 bytes: low and high nibble of each. */
-static inline VB vb_pairs_of(__m128i bytes) {
-    __m256i v = _mm256_cvtepu8_epi16(bytes);
+static inline VB vb_pairs(const uint8_t *p) {
+    __m256i v = _mm256_cvtepu8_epi16(vb_load16(p));
     v = _mm256_or_si256(v, _mm256_slli_epi16(v, 4));
     return _mm256_and_si256(v, _mm256_set1_epi8(15));
-}
-static inline VB vb_pairs(const uint8_t *p) {
-    return vb_pairs_of(vb_load16(p));
-}
-static inline VB vb_nibbles(uint64_t a, uint64_t b) {
-    const __m128i both = _mm_set_epi64x((int64_t)b, (int64_t)a);
-    return vb_pairs_of(both);
 }
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return _mm256_setr_epi64x((int64_t)a, (int64_t)b, (int64_t)c, (int64_t)d);
@@ -51,6 +44,9 @@ static inline VB vb_flip(VB v) {
     return _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80));
 }
 static inline VB vb_bits(uint32_t bits, uint8_t to) { /* byte i: to if bit i is set, else 0 */
+#if defined __AVX512BW__ && defined __AVX512VL__
+    return _mm256_maskz_set1_epi8(bits, (char)to);
+#else
     const __m256i where =
         _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
@@ -59,14 +55,19 @@ static inline VB vb_bits(uint32_t bits, uint8_t to) { /* byte i: to if bit i is 
     v = _mm256_and_si256(v, bit);
     v = _mm256_cmpeq_epi8(v, bit);
     return _mm256_and_si256(v, _mm256_set1_epi8((char)to));
+#endif
 }
 static inline VB vb_lookup(VB i, const uint8_t table[16]) { /* i < 16 */
     const __m256i both = _mm256_broadcastsi128_si256(vb_load16(table));
     return _mm256_shuffle_epi8(both, i);
 }
-static inline VB vb_negate(VB v, uint32_t bits) {
-    const __m256i mask = vb_bits(bits, 255);
-    return _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
+static inline VB vb_mirror(VB v, uint32_t bits, uint8_t top) {
+    const __m256i other = _mm256_sub_epi8(_mm256_set1_epi8((char)top), v);
+#if defined __AVX512BW__ && defined __AVX512VL__
+    return _mm256_mask_mov_epi8(v, bits, other);
+#else
+    return _mm256_blendv_epi8(v, other, vb_bits(bits, 255));
+#endif
 }
 /* 3 (v by modulo 256) >> 8: how many of the thresholds 86 and 171 are reached. */
 static inline VB vb_ternary(VB v, VB by) {
@@ -87,23 +88,10 @@ static inline VB vb_ternary(VB v, VB by) {
 static inline VB vb_bits_of(VB v, uint32_t mask) {
     return _mm256_and_si256(v, _mm256_set1_epi32((int)mask));
 }
-/* The first four fields of each dword to its bytes. */
-static inline VB vb_fields(VB v, const int bits) {
-    const uint32_t mask = (1u << bits) - 1;
-    __m256i a = vb_bits_of(v, mask);
-    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 8 - bits), mask << 8));
-    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 16 - 2 * bits), mask << 16));
-    v = _mm256_slli_epi32(v, 24 - 3 * bits);
-    return _mm256_or_si256(a, vb_bits_of(v, mask << 24));
-}
-static inline VB vb_twos(uint64_t w) {
-    const __m128i bytes = _mm_cvtsi64_si128((int64_t)w);
-    const __m256i v = _mm256_cvtepu8_epi32(bytes);
-    return vb_fields(v, 2);
-}
 /* 32 fields of 2, 3 or 6 bits, from 4 * bits bytes: four fields go to each dword, then each to its
  * byte. */
 static inline VB vb_stream(const uint8_t *p, const int bits) {
+    const uint32_t mask = (1u << bits) - 1;
     __m256i v;
     if (bits == 2) {
         v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
@@ -127,7 +115,11 @@ static inline VB vb_stream(const uint8_t *p, const int bits) {
         v = _mm256_inserti128_si256(v, high, 1);
         v = _mm256_shuffle_epi8(v, order);
     }
-    return vb_fields(v, bits);
+    __m256i a = vb_bits_of(v, mask);
+    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 8 - bits), mask << 8));
+    a = _mm256_or_si256(a, vb_bits_of(_mm256_slli_epi32(v, 16 - 2 * bits), mask << 16));
+    v = _mm256_slli_epi32(v, 24 - 3 * bits);
+    return _mm256_or_si256(a, vb_bits_of(v, mask << 24));
 }
 static inline __m128i vb_half(VB v, int64_t e) { /* the 16 bytes that byte e is of */
     return e < 16 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);

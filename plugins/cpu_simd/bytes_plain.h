@@ -19,11 +19,3 @@ static inline VB vb_stream(const uint8_t *p, const int bits) {
     return vb_words(mnk_spread(w0, bits), mnk_spread(w1, bits), mnk_spread(w2, bits),
                     mnk_spread(w3, bits));
 }
-static inline VB vb_twos(uint64_t w) {
-    return vb_words(mnk_spread(w, 2), mnk_spread(w >> 16, 2), mnk_spread(w >> 32, 2),
-                    mnk_spread(w >> 48, 2));
-}
-static inline VB vb_nibbles(uint64_t a, uint64_t b) {
-    return vb_words(mnk_spread(a, 4), mnk_spread(a >> 32, 4), mnk_spread(b, 4),
-                    mnk_spread(b >> 32, 4));
-}

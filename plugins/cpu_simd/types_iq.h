@@ -1,38 +1,47 @@
-/* types_iq.h -- blocks of 256 of few bits: indices of codebooks (dtype/grids.h), and ternary codes.
- * Layouts: GGUF specification. Entries of codebooks stay packed, two bits for each of eight
- * elements or four for each of four: 512 to 4096 bytes remain in the first cache, and a register's
- * lookup makes values of 32 codes at once. */
+/* types_iq.h -- blocks of 256 of few bits: indices of codebooks, and ternary codes. Layouts: GGUF
+ * specification. Entries of codebooks lie as bytes (grids.c), 1 to 16 KiB a type, which remain in
+ * the first cache. */
+extern const uint64_t mnk_grid_iq1[2048];
+extern const uint64_t mnk_grid_iq2_xxs[256];
+extern const uint64_t mnk_grid_iq2_xs[512];
+extern const uint64_t mnk_grid_iq2_s[1024];
+extern const uint32_t mnk_grid_iq3_xxs[256];
+extern const uint32_t mnk_grid_iq3_s[512];
 
-/* Four entries of eight codes, eight of four: 32 codes. */
-INLINE uint64_t four_entries(const uint16_t *grid, const int index[4]) {
-    uint64_t codes = 0;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        const uint64_t entry = grid[index[i]];
-        codes |= entry << 16 * i;
-    }
-    return codes;
+/* Of four entries of eight elements, or eight of four, the 32 bytes. */
+INLINE VB grid_eights(const uint64_t *grid, const int index[4]) {
+    const uint64_t a = grid[index[0]];
+    const uint64_t b = grid[index[1]];
+    const uint64_t c = grid[index[2]];
+    const uint64_t d = grid[index[3]];
+    return vb_words(a, b, c, d);
 }
-/* Four signs of 7 bits each, to 32: the eighth of each makes the number of bits even. */
-INLINE uint32_t even_signs(uint32_t s) {
-    uint32_t v = s & 0x7f;
-    v |= s << 1 & 0x7f00;
-    v |= s << 2 & 0x7f0000;
-    v |= s << 3 & 0x7f000000;
+INLINE uint64_t two_fours(const uint32_t *grid, int first, int second) {
+    const uint64_t high = grid[second];
+    return grid[first] | high << 32;
+}
+INLINE VB grid_fours(const uint32_t *grid, const int index[8]) {
+    const uint64_t a = two_fours(grid, index[0], index[1]);
+    const uint64_t b = two_fours(grid, index[2], index[3]);
+    const uint64_t c = two_fours(grid, index[4], index[5]);
+    const uint64_t d = two_fours(grid, index[6], index[7]);
+    return vb_words(a, b, c, d);
+}
+/* Four bytes with seven signs each: the eighth of each makes the number of bits even. */
+INLINE uint32_t with_eighth(uint32_t v) {
     uint32_t sum = v ^ v << 4;
     sum ^= sum << 2;
     sum ^= sum << 1;
     return v | (sum & 0x80808080);
 }
-/* Values by code, negative where a bit of signs is set, then `off` more. */
-INLINE VB signed_values(VB codes, const uint8_t values[16], uint32_t signs, const uint8_t off) {
-    const VB size = vb_lookup(codes, values);
-    const VB v = vb_negate(size, signs);
-    return vb_less(v, (uint8_t)-off);
+/* Four times seven signs, one behind the other, to 32. */
+INLINE uint32_t even_signs(uint32_t s) {
+    uint32_t v = s & 0x7f;
+    v |= s << 1 & 0x7f00;
+    v |= s << 2 & 0x7f0000;
+    v |= s << 3 & 0x7f000000;
+    return with_eighth(v);
 }
-static const uint8_t values_of_iq2[16] = {8, 25, 43};
-static const uint8_t values_of_iq3_xxs[16] = {4, 12, 20, 28, 36, 44, 52, 62};
-static const uint8_t values_of_iq3_s[16] = {1, 3, 5, 7, 9, 11, 13, 15};
 /* d[i] = by (2 nibble i + 1), i < 8 */
 INLINE void odd_scales(uint32_t nibbles, float by, float *d) {
     const uint64_t ones = 0x0101010101010101;
@@ -61,9 +70,9 @@ SCALES(iq2_xxs) {
 BYTES(iq2_xxs) {
     const uint8_t *q = p + 2 + 8 * j;
     const int index[4] = {q[0], q[1], q[2], q[3]};
-    const uint64_t codes = four_entries(mn_grid_iq2_xxs, index);
+    const VB v = grid_eights(mnk_grid_iq2_xxs, index);
     const uint32_t signs = even_signs(load_u32(q + 4));
-    return signed_values(vb_twos(codes), values_of_iq2, signs, 43);
+    return vb_mirror(v, signs, 86);
 }
 
 /* {f16 d; u16 q[32]; u8 scale[8]}: q: 9 bits of an index, 7 of signs */
@@ -83,13 +92,12 @@ BYTES(iq2_xs) {
         q >> 32 & 511,
         q >> 48 & 511,
     };
-    const uint64_t codes = four_entries(mn_grid_iq2_xs, index);
-    const uint64_t sevens = q >> 9 & 0x007f007f007f007f;
-    const uint64_t pairs = sevens | sevens >> 9;
-    const uint32_t low = pairs & 0x3fff;
-    const uint32_t high = pairs >> 32 & 0x3fff;
-    const uint32_t signs = even_signs(low | high << 14);
-    return signed_values(vb_twos(codes), values_of_iq2, signs, 43);
+    const VB v = grid_eights(mnk_grid_iq2_xs, index);
+    uint64_t sevens = q >> 9 & 0x007f007f007f007f;
+    sevens = (sevens | sevens >> 8) & 0x0000ffff0000ffff;
+    sevens |= sevens >> 16;
+    const uint32_t signs = with_eighth((uint32_t)sevens);
+    return vb_mirror(v, signs, 86);
 }
 
 /* {f16 d; u8 q[32]; u8 sign[32]; u8 high[8]; u8 scale[8]}: high: two bits of each index */
@@ -110,9 +118,9 @@ BYTES(iq2_s) {
         q[2] | (h << 4 & 0x300),
         q[3] | (h << 2 & 0x300),
     };
-    const uint64_t codes = four_entries(mn_grid_iq2_s, index);
+    const VB v = grid_eights(mnk_grid_iq2_s, index);
     const uint32_t signs = load_u32(p + 34 + 4 * j);
-    return signed_values(vb_twos(codes), values_of_iq2, signs, 43);
+    return vb_mirror(v, signs, 86);
 }
 
 /* {f16 d; u8 q[64]; u32 s[8]}: s as in IQ2_XXS */
@@ -124,12 +132,10 @@ SCALES(iq3_xxs) {
 }
 BYTES(iq3_xxs) {
     const uint8_t *q = p + 2 + 8 * j;
-    const int first[4] = {q[0], q[1], q[2], q[3]};
-    const int last[4] = {q[4], q[5], q[6], q[7]};
-    const uint64_t low = four_entries(mn_grid_iq3_xxs, first);
-    const uint64_t high = four_entries(mn_grid_iq3_xxs, last);
+    const int index[8] = {q[0], q[1], q[2], q[3], q[4], q[5], q[6], q[7]};
+    const VB v = grid_fours(mnk_grid_iq3_xxs, index);
     const uint32_t signs = even_signs(load_u32(p + 66 + 4 * j));
-    return signed_values(vb_nibbles(low, high), values_of_iq3_xxs, signs, 62);
+    return vb_mirror(v, signs, 124);
 }
 
 /* {f16 d; u8 q[64]; u8 high[8]; u8 sign[32]; u8 scale[4]}: high: a bit of each index */
@@ -142,27 +148,18 @@ SCALES(iq3_s) {
 BYTES(iq3_s) {
     const uint8_t *q = p + 2 + 8 * j;
     const int h = p[66 + j];
-    const int first[4] = {
-        q[0] | (h << 8 & 256),
-        q[1] | (h << 7 & 256),
-        q[2] | (h << 6 & 256),
-        q[3] | (h << 5 & 256),
+    const int index[8] = {
+        q[0] | (h << 8 & 256), q[1] | (h << 7 & 256), q[2] | (h << 6 & 256), q[3] | (h << 5 & 256),
+        q[4] | (h << 4 & 256), q[5] | (h << 3 & 256), q[6] | (h << 2 & 256), q[7] | (h << 1 & 256),
     };
-    const uint64_t low = four_entries(mn_grid_iq3_s, first);
-    const int last[4] = {
-        q[4] | (h << 4 & 256),
-        q[5] | (h << 3 & 256),
-        q[6] | (h << 2 & 256),
-        q[7] | (h << 1 & 256),
-    };
-    const uint64_t high = four_entries(mn_grid_iq3_s, last);
+    const VB v = grid_fours(mnk_grid_iq3_s, index);
     const uint32_t signs = load_u32(p + 74 + 4 * j);
-    return signed_values(vb_nibbles(low, high), values_of_iq3_s, signs, 15);
+    return vb_mirror(v, signs, 30);
 }
 
 /* {f16 d; u8 q[32]; u16 high[8]}: high of 32 elements: 3 bits for each index, 3 of a scale, one
- * that is set where an eighth is taken off, which else is added. In eighths, 9 more: */
-static const uint8_t values_of_iq1[2][16] = {{2, 10, 18}, {0, 8, 16}};
+ * that is set where an eighth is taken off, which else is added. Bytes are eighths, 9 more: 0, 8,
+ * 16, and 2 where it is added. */
 SCALES(iq1_s) {
     const uint8_t *p = at->data + b * 50;
     uint64_t odd = 0;
@@ -184,8 +181,9 @@ BYTES(iq1_s) {
         q[2] | (h << 2 & 0x700),
         q[3] | (h >> 1 & 0x700),
     };
-    const uint64_t codes = four_entries(mn_grid_iq1, index);
-    return vb_lookup(vb_twos(codes), values_of_iq1[h >> 15]);
+    const VB v = grid_eights(mnk_grid_iq1, index);
+    const uint32_t added = h >> 15 ? 0 : UINT32_MAX;
+    return vb_or(v, vb_bits(added, 2));
 }
 
 /* {u8 q[32]; u8 high[16]; u16 scale[4]}: high: a nibble for each index, three bits of it and what
@@ -198,12 +196,13 @@ SCALES(iq1_m) {
     const float by = v_f16_1((const uint8_t *)&whole) / 8;
     (void)w;
     (void)m;
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) {
-        const int shift = 16 * (i / 4) + 3 * (i % 4);
-        const int scale = (int)(s >> shift) & 7;
-        d[i] = by * (float)(2 * scale + 1);
-    }
+    const uint64_t ones = 0x0101010101010101;
+    const uint64_t low = (s & 0xfff) | (s >> 4 & 0xfff000);
+    const uint64_t high = (s >> 32 & 0xfff) | (s >> 36 & 0xfff000);
+    const uint64_t odd_low = mnk_spread(low, 3) << 1 | ones;
+    const uint64_t odd_high = mnk_spread(high, 3) << 1 | ones;
+    v_widen8(odd_low, 0, by, d);
+    v_widen8(odd_high, 0, by, d + 8);
 }
 BYTES(iq1_m) {
     const uint8_t *q = p + 4 * j;
@@ -214,14 +213,12 @@ BYTES(iq1_m) {
         q[2] | (h & 0x700),
         q[3] | (h >> 4 & 0x700),
     };
-    const uint64_t codes = four_entries(mn_grid_iq1, index);
+    const VB v = grid_eights(mnk_grid_iq1, index);
     /* one bit for each eight elements to all of them */
-    uint32_t less = h >> 3 & 1;
-    less |= h << 1 & 0x100;
-    less |= (uint32_t)(h & 0x800) << 5;
-    less |= (uint32_t)(h & 0x8000) << 9;
+    uint32_t less = h >> 3 & 0x1111;
+    less = (less & 0x0011) | (less & 0x1100) << 8;
+    less = (less & 0x00010001) | (less & 0x00100010) << 4;
     const VB added = vb_bits(~(less * 255), 2);
-    const VB v = vb_lookup(vb_twos(codes), values_of_iq1[1]);
     return vb_or(v, added);
 }
 

@@ -38,8 +38,7 @@
  *   vb_bits(bits, to)       byte i: `to` if bit i is set, else 0
  *   vb_lookup(v, table)     v < 16
  *   vb_words(a, b, c, d)    four u64
- *   vb_twos(w), vb_nibbles(a, b)  fields of 2 bits of a u64, of 4 bits of two
- *   vb_negate(v, bits)      byte i is negated, modulo 256, if bit i is set
+ *   vb_mirror(v, bits, top) byte i: top less it if bit i is set, else itself
  *   vb_ternary(v, by)       3 (v by modulo 256) >> 8
  *   Optional: V_SCALES8: v_scales8(p, dtype, shift, d), v_e8m0_half8(bytes, d), eight scales at
  *   once (bytes_avx2.h).

@@ -185,9 +185,10 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
         v.b[i] = table[v.b[i]];
     return v;
 }
-static inline VB vb_negate(VB v, uint32_t bits) {
+static inline VB vb_mirror(VB v, uint32_t bits, uint8_t top) {
     for (int i = 0; i < 32; i++)
-        v.b[i] = (uint8_t)(bits >> i & 1 ? -v.b[i] : v.b[i]);
+        if (bits >> i & 1)
+            v.b[i] = (uint8_t)(top - v.b[i]);
     return v;
 }
 static inline VB vb_ternary(VB v, VB by) {

@@ -175,10 +175,11 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     v.hi = vqtbl1q_u8(t, v.hi);
     return v;
 }
-static inline VB vb_negate(VB v, uint32_t bits) {
+static inline VB vb_mirror(VB v, uint32_t bits, uint8_t top) {
     const VB mask = vb_bits(bits, 255);
-    v.lo = vsubq_u8(veorq_u8(v.lo, mask.lo), mask.lo);
-    v.hi = vsubq_u8(veorq_u8(v.hi, mask.hi), mask.hi);
+    const uint8x16_t most = vdupq_n_u8(top);
+    v.lo = vbslq_u8(mask.lo, vsubq_u8(most, v.lo), v.lo);
+    v.hi = vbslq_u8(mask.hi, vsubq_u8(most, v.hi), v.hi);
     return v;
 }
 /* How many of the thresholds 86 and 171 are reached: comparisons give 255, which is one less. */

@@ -188,9 +188,10 @@ static inline VB vb_lookup(VB v, const uint8_t table[16]) {
     const svuint8_t twice = svld1rq_u8(ALL8, table);
     return svtbl_u8(twice, v);
 }
-static inline VB vb_negate(VB v, uint32_t bits) {
+static inline VB vb_mirror(VB v, uint32_t bits, uint8_t top) {
     const svuint8_t mask = vb_bits(bits, 255);
-    return svsub_u8_x(ALL8, sveor_u8_x(ALL8, v, mask), mask);
+    const svuint8_t other = svsub_u8_x(ALL8, svdup_n_u8(top), v);
+    return svsel_u8(svcmpne_n_u8(ALL8, mask, 0), other, v);
 }
 static inline VB vb_ternary(VB v, VB by) {
     const svuint8_t left = svmul_u8_x(ALL8, v, by);

@@ -57,7 +57,7 @@ enum { OCL_SOURCES(OCL_SOURCE_) OCL_N_SOURCES };
     X(IQ2_S, iq2_s, w_iq, " -DGRID=MN_GRID_IQ2_S", 0)                                              \
     X(IQ3_XXS, iq3_xxs, w_iq, " -DGRID=MN_GRID_IQ3_XXS", 0)                                        \
     X(IQ3_S, iq3_s, w_iq, " -DGRID=MN_GRID_IQ3_S", 0)                                              \
-    X(TQ1_0, tq1_0, w_iq, " -DGRID=0", 0) X(TQ2_0, tq2_0, w_iq, " -DGRID=0", 0)
+    X(TQ1_0, tq1_0, w_iq, " -DGRID=NO_GRID", 0) X(TQ2_0, tq2_0, w_iq, " -DGRID=NO_GRID", 0)
 /* clang-format on */
 
 struct mng_type {

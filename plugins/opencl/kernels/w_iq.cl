@@ -1,7 +1,9 @@
 /* w_iq.cl -- blocks of 256 of few bits: iq1_s to iq3_s, whose codes are indices of a codebook, GRID
  * (dtype/grids.h, which stands in front of this text), and the ternary tq1_0 and tq2_0. A piece
  * is 16 elements; n: its number in the block. Layouts: dtype/dequant_iq.c. */
-constant ushort grid[] = {GRID};
+#define NO_GRID(X) 0
+#define ENTRY(entry) entry,
+constant ushort grid[] = {GRID(ENTRY)};
 constant float values_iq1[4] = {-1, 0, 1, 0};
 constant float values_iq2[4] = {8, 25, 43, 0};
 constant float values_iq3_xxs[16] = {4, 12, 20, 28, 36, 44, 52, 62};
