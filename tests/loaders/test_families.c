@@ -194,7 +194,7 @@ static const tensor_case bad[] = {
      FP8,
      MN_UNSUPPORTED,
      "a.weight_scale",
-     "f32, bf16 or f16"},
+     "f32, bf16, f16 or e8m0"},
     {{{"a.experts.down_proj", "F8_E4M3", "2,4,4", 32},
       {"a.experts.down_proj_scale", "F32", "2,2", 16}},
      FP8,
