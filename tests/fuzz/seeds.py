@@ -14,6 +14,9 @@ import tempfile
 import seed_models
 from seed_models import DATA, HERE, parts, read
 
+sys.path.insert(0, os.path.join(HERE, "..", "golden"))
+import gguf_file  # noqa: E402
+
 
 def tokenizers(ending):
     folder = os.path.join(DATA, "tokenizers")
@@ -66,7 +69,34 @@ def packs():
     yield "head", b"\x00" + whole
 
 
-MADE = {"pack": packs, "tokenizer": lambda: tokenizers(".json"), "sentencepiece": sentencepiece, "gguf": seed_models.gguf_files,
+def imatrices():
+    """Both forms, with two matrices, one of them of experts; parts of the older one, and wrong numbers."""
+    def older(n_entries, entries, tail=b""):
+        out = struct.pack("<i", n_entries)
+        for name, calls, values in entries:
+            out += struct.pack("<i", len(name)) + name + struct.pack("<ii", calls, len(values)) + struct.pack("<%df" % len(values), *values)
+        return out + tail
+    entries = [(b"blk.0.attn_q.weight", 4, [1.0, 2.0, 3.0, 0.5]), (b"blk.0.ffn_up_exps.weight", 2, [4.0] * 8)]
+    tail = struct.pack("<ii", 4, 8) + b"text.raw"
+    whole = older(2, entries, tail)
+    yield "ok-older", whole
+    for i, n in enumerate((0, 3, 8, 20, 40, len(whole) - 20)):
+        yield "cut-%d" % i, whole[:n]
+    yield "many", older(1 << 30, entries)
+    yield "nan", older(1, [(b"a", 1, [float("nan"), -1.0, float("inf")])])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "m.gguf")
+        tensors = []
+        for name, mats, cols in ("blk.0.attn_q.weight", 1, 4), ("blk.0.ffn_up_exps.weight", 2, 4):
+            tensors.append((name + ".in_sum2", [mats, cols] if mats > 1 else [cols], 0, struct.pack("<%df" % (mats * cols), *range(1, mats * cols + 1))))
+            tensors.append((name + ".counts", [mats, 1] if mats > 1 else [1], 0, struct.pack("<%df" % mats, *[3.0] * mats)))
+        pairs = [gguf_file.pair("general.type", gguf_file.STR, "imatrix"), gguf_file.array("imatrix.datasets", gguf_file.STR, ["text.raw"]),
+                 gguf_file.pair("imatrix.chunk_count", gguf_file.U32, 4), gguf_file.pair("imatrix.chunk_size", gguf_file.U32, 512)]
+        yield "ok-gguf", read(folder, os.path.basename(gguf_file.write(path, pairs, tensors)))
+        yield "no-counts", read(folder, os.path.basename(gguf_file.write(path, pairs, tensors[::2])))
+
+
+MADE = {"imatrix": imatrices, "pack": packs, "tokenizer": lambda: tokenizers(".json"), "sentencepiece": sentencepiece, "gguf": seed_models.gguf_files,
         "safetensors": seed_models.safetensors, "mlx": seed_models.mlx}
 
 
