@@ -98,7 +98,7 @@ MUTANTS = [
     ("runtime/model/canonical.c", "bytes > n - (uint64_t)(ptr - lo)", "bytes > n", ["bad loaders run"], "a plane reaches over the end of its file"),
     ("runtime/model/hparams.c", "h->n_layer == f->", "h->n_layer >= f->", ["hparams"], "deeper models scale attention by the embedding"),
     # runtime/convert
-    ("runtime/convert/plan.c", "layer >= 7 * n / 8", "layer > 7 * n / 8", ["convert types"], "a layer of the last eighth is quantised as the others"),
+    ("runtime/convert/pick.c", "i >= 7 * n / 8", "i > 7 * n / 8", ["convert types"], "a layer of the last eighth is quantised as the others"),
     ("runtime/convert/quant.c", "0x7FFFu + (bits >> 16 & 1u)", "0x8000u", ["quantise"], "bf16 rounds ties away from 0"),
     ("runtime/convert/quant_k.c", "round < 2 && d >= 0", "round < 1 && d >= 0", ["quantise"], "scales of a block are not solved for"),
     ("runtime/convert/write.c", "65519.0f", "65503.0f", ["convert errors"], "the largest f16 does not fit an f16"),

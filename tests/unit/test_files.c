@@ -43,7 +43,7 @@ static int setup(void **state) {
     for (uint32_t i = 0; i < N_FORMATS; i++) {
         if (mn_patterns_read(&loader, &formats[i], &patterns[i], NULL))
             return -1;
-        refs[i] = (mn_loader_ref){&loader, &formats[i], {"stub", 4}, &patterns[i], NULL};
+        refs[i] = (mn_loader_ref){&loader, &formats[i], {"stub", 4}, &patterns[i], NULL, NULL};
     }
     return unit_setup(state);
 }
