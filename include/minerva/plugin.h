@@ -634,7 +634,7 @@ typedef struct {
 #define MN_PLANE_BIAS 3u
 #define MN_PLANE_TENSOR_SCALE 4u /* F32, one value for the part: dims of 1, strides 0 */
 typedef struct {
-    const void *ptr; /* inside the mapped file */
+    const void *ptr; /* inside a mapped file, or a block of the loader's (mn_tensor_info) */
     uint64_t bytes;
     /* dtype: for a DATA plane the dtype of the tensor (MN_Q8_0), else the dtype of the plane's
      * values; the dtype defines the order of nibbles */
@@ -896,7 +896,8 @@ typedef struct {
     /* dim[0] outermost (GGUF's order reversed): a matrix is [rows, columns] */
     int64_t dim[MN_MAX_DIM];
     uint32_t n_dim, pad;
-    /* [n_parts][n_planes]; pointers into the mapped files, checked by the host */
+    /* [n_parts][n_planes]; pointers into the mapped files or, for codes in an order that no stride
+     * describes, into one block from mn_host.alloc that lives until close; checked by the host */
     const mn_plane *planes;
 } mn_tensor_info;
 

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_ENTRIES = 32768 }; /* each is searched for by name */
+enum { MAX_ENTRIES = 8192 }; /* each is searched for by name */
 
 typedef struct {
     const char *path;
@@ -97,6 +97,13 @@ static mn_status add_entry(mn_imatrix *m, const cursor *c, mn_str name, const ui
     if (mn_imatrix_find(m, name))
         return mn_fail(c->err, MN_BAD_FILE, "%s: found %.*s twice, expected each matrix once",
                        c->path, MN_STR_ARG(name));
+    /* entries that share bytes would make a small file as large as one likes */
+    if (n > c->bytes / 4 - m->n_values)
+        return mn_fail(c->err, MN_BAD_FILE,
+                       "%s: %.*s: the values of the entries so far are more than the file holds, "
+                       "expected each to have its own",
+                       c->path, MN_STR_ARG(name));
+    m->n_values += n;
     if (!mn_grow(&list, &m->cap, m->n + 1, sizeof *m->at))
         return mn_fail_memory(c->err, sizeof *m->at);
     m->at = list;

@@ -15,8 +15,9 @@ typedef struct {
     mn_map map; /* names point into it */
     mn_imatrix_entry *at;
     size_t n, cap;
-    mn_str dataset;  /* what it was made of, as it says; may be empty */
-    uint64_t chunks; /* pieces of text; 0 = not stated */
+    uint64_t n_values; /* of all entries: the file has a float for each */
+    mn_str dataset;    /* what it was made of, as it says; may be empty */
+    uint64_t chunks;   /* pieces of text; 0 = not stated */
 } mn_imatrix;
 /* Reads llama.cpp's imatrix file in either form: GGUF with NAME.in_sum2 and NAME.counts, or the
  * older one without a magic number. MN_BAD_FILE names the file, the entry, found and expected.

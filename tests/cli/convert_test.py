@@ -666,15 +666,15 @@ def text(t):
     return struct.pack("<Q", len(t)) + t
 
 
-def imatrix_gguf(entries, keys=(), kind=0, version=3, cut=None):
-    """entries: (name, sums, counts)."""
+def imatrix_gguf(entries, keys=(), kind=0, version=3, cut=None, shared=False):
+    """entries: (name, sums, counts). shared: all tensors have the bytes of the first."""
     tensors = [(name + suffix, values) for name, sums, counts in entries for suffix, values in ((b".in_sum2", sums), (b".counts", counts))]
     pairs = [text(b"general.type") + struct.pack("<I", 8) + text(b"imatrix"), text(b"imatrix.datasets") + struct.pack("<IIQ", 9, 8, 1) + text(b"words.txt"),
              text(b"imatrix.chunk_count") + struct.pack("<II", 4, 7), text(b"imatrix.chunk_size") + struct.pack("<II", 4, 512)] + list(keys)
     head, data = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs)) + b"".join(pairs), b""
     for name, values in tensors:
-        head += text(name) + struct.pack("<IQIQ", 1, len(values), kind, len(data))
-        data += struct.pack("<%df" % len(values), *values)
+        head += text(name) + struct.pack("<IQIQ", 1, len(values), kind, 0 if shared else len(data))
+        data += b"" if shared and data else struct.pack("<%df" % len(values), *values)
         data += bytes(-len(data) % 32)
     return (head + bytes(-len(head) % 32) + data)[:cut]
 
@@ -783,6 +783,7 @@ def test_errors_imatrix():
         bad(imatrix_gguf([(name, sums, [])]), "of 0 matrices")
         bad(imatrix_gguf([(b"no.such.weight", sums, counts)]), "none of its 1 entries (no.such.weight, ...)")
         bad(imatrix_gguf(entries[:1], kind=1), "has type 1, expected 0 (F32)")
+        bad(imatrix_gguf([(b"a%d" % i, [1.0] * 4000, [1.0]) for i in range(50)], shared=True), "a1: the values of the entries so far", "expected each to have its own")
         bad(imatrix_gguf(entries[:1], version=9), "GGUF version 9, expected 2 or 3")
         bad(imatrix_gguf(entries[:1], keys=[text(b"a") + struct.pack("<I", 77)]), "key a has type 77")
         bad(imatrix_gguf(entries[:1], keys=[text(b"a") + struct.pack("<IIQ", 9, 9, 1)]), "key a: a list of type 9")
