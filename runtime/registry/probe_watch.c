@@ -428,7 +428,10 @@ _Noreturn void probe_watch(const probe_request *rq) {
         if (!w.host_is_gone)
             probe_watch_judge(&w);
     } else {
-        mn_report_verdict(&w.report, MN_RECORD_FAILED, "cannot be probed: %s", strerror(errno));
+        const int why = errno;
+        if (why == ENOMEM)
+            mn_report_put(&w.report, "memory", "1");
+        mn_report_verdict(&w.report, MN_RECORD_FAILED, "cannot be probed: %s", strerror(why));
     }
     const bool is_ok = mn_report_status(&w.report) == MN_RECORD_OK && !w.host_is_gone;
     const bool goes_on = is_ok && probe_is_watched(rq);
