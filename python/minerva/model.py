@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import ctypes
+import dataclasses
 import json
 import os
 import threading
@@ -47,6 +48,15 @@ def _numpy() -> Any:
     return numpy
 
 
+@dataclasses.dataclass
+class Ranked:
+    """A text that rerank() scored. index: of the text among those that were given, from 0 on; score: how well it answers the query."""
+
+    index: int
+    score: float
+    text: str
+
+
 class Model:
     """A model: a GGUF file, a folder in Hugging Face layout, an MLX folder, or a name (docs/models.md); None is the demo model.
 
@@ -57,7 +67,8 @@ class Model:
     of minerva.ini, such as {"plugin_path": "/my/plugins"}.
 
     path: the file or folder; arch: "llama", "qwen3", ...; n_vocab: the length of a row of logits; n_embd: that of an embedding; n_context_trained:
-    positions that it was trained for, 0 = unknown; has_chat_template; is_encoder: it embeds and generates nothing (BERT, XLM-R).
+    positions that it was trained for, 0 = unknown; has_chat_template; is_encoder: it embeds and generates nothing (BERT, XLM-R); is_reranker: it has
+    rerank().
 
     Opening checks the files; weights are read by the first call that computes, or by load(). Any thread may call any method; calls of several
     threads run in one batch, and the GIL is released while the library computes. close(), a `with`, or the last reference frees everything."""
@@ -85,7 +96,8 @@ class Model:
         check(lib.mn_model_get_info(out.value, ctypes.byref(info)))
         self.path, self.arch = info.path.decode(), info.arch.decode()
         self.n_vocab, self.n_embd, self.n_context_trained = info.n_vocab, info.n_embd, info.n_ctx_train
-        self.has_chat_template, self.is_encoder, self._has_tokenizer = bool(info.has_chat_template), bool(info.is_encoder), bool(info.has_tokenizer)
+        self.has_chat_template, self._has_tokenizer = bool(info.has_chat_template), bool(info.has_tokenizer)
+        self.is_encoder, self.is_reranker = bool(info.is_encoder), bool(info.is_reranker)
         _open.add(self)
 
     # ---- what it is ------------------------------------------------------------------------------------------------
@@ -305,13 +317,11 @@ class Model:
         """(f32 [len(texts) * n], n, number of tokens)"""
         params = new(_abi.mn_embed_params, pooling=_choice("pooling", POOLING, pooling), norm=_choice("normalize", NORM, normalize), n_dim=dims)
         all_ids = [self.tokenize(t) if isinstance(t, str) else list(t) for t in texts]
-        arrays = [ids_array(ids) for ids in all_ids]
-        rows = (_abi.mn_embed_text * max(len(arrays), 1))(*((ctypes.cast(a, ctypes.POINTER(ctypes.c_int32)), len(a)) for a in arrays))
-        n = dims or self.n_embd
-        values = (ctypes.c_float * (len(arrays) * n))()
-        if arrays:
+        rows, n = _texts([(ids, 0) for ids in all_ids]), dims or self.n_embd
+        values = (ctypes.c_float * (len(all_ids) * n))()
+        if all_ids:
             with self._computes, self._other(_abi.MN_SESSION_EMBED) as session:
-                call("mn_session_embed", session, rows, len(arrays), ctypes.byref(params), values, len(values))
+                call("mn_session_embed", session, rows, len(all_ids), ctypes.byref(params), values, len(values))
         return values, n, sum(map(len, all_ids))
 
     def embed(self, texts: Union[str, Sequence[str], Sequence[Sequence[int]]], *, pooling: Optional[str] = None, normalize: Optional[bool] = None,
@@ -329,6 +339,35 @@ class Model:
     def aembed(self, texts: Any, **options: Any) -> Any:
         """embed() for asyncio: `await` it."""
         return _aio.in_thread(self.embed, texts, **options)
+
+    def _pair(self, query: str, text: str, instruction: str) -> tuple[list[int], int]:
+        """Ids of a query and a text as the model reads them together, and how many of them are the query's part."""
+        ids, n, n_first = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_uint32(), ctypes.c_uint32()
+        texts = (to_str(t.encode()) for t in (query, text, instruction))
+        with self._owned as model:
+            call("mn_model_pair", model, *texts, ctypes.byref(ids), ctypes.byref(n), ctypes.byref(n_first))
+        return take_ids(ids, n), n_first.value
+
+    def rerank(self, query: str, texts: Sequence[str], *, top: Optional[int] = None, instruction: str = "", logits: bool = False) -> list[Ranked]:
+        """Scores texts by how well they answer a query: Ranked of each, the best first, of equal ones in the order of `texts`.
+
+        top: the best so many alone. instruction: what the query is for, of models that are asked with a prompt (Qwen3-Reranker); "" = the model's
+        own. A score is from 0 to 1, the sigmoid of what the model's head says; logits: that number itself. Unsupported: the model is no reranker
+        (is_reranker). A query and a text that are longer than the context together are BadInput, with `part` 1 + the index: none is cut."""
+        if top is not None and top < 1:
+            raise errors.Invalid("top: found %d, expected 1 at least, or None" % top)
+        pairs = [(*self._pair(query, text, instruction), text) for text in texts]
+        rows = _texts([(ids, n_first) for ids, n_first, _ in pairs])
+        values = (ctypes.c_float * len(pairs))()
+        if pairs:
+            with self._computes, self._other(_abi.MN_SESSION_EMBED) as session:
+                call("mn_session_score", session, rows, len(pairs), _abi.MN_SCORE_LOGIT if logits else 0, values, len(values))
+        ranked = [Ranked(i, score, text) for i, (score, (_, _, text)) in enumerate(zip(values, pairs))]
+        return sorted(ranked, key=lambda r: r.score, reverse=True)[:top]
+
+    def arerank(self, query: str, texts: Sequence[str], **options: Any) -> Any:
+        """rerank() for asyncio: `await` it."""
+        return _aio.in_thread(self.rerank, query, texts, **options)
 
     def logits(self, text: Union[str, Sequence[int]]) -> "numpy.ndarray":
         """Logits at every position of a text or of ids: numpy f32 [n, n_vocab]; row i predicts token i + 1."""
@@ -412,6 +451,15 @@ class Model:
 
     def __repr__(self) -> str:
         return "<minerva.Model %s>" % self.path
+
+
+def _texts(texts: Sequence[tuple[Sequence[int], int]]) -> Any:
+    """mn_embed_text [len(texts), at least 1] of (ids, n_first)."""
+    arrays = [ids_array(ids) for ids, _ in texts]
+    rows = (_abi.mn_embed_text * max(len(arrays), 1))(
+        *((ctypes.cast(a, ctypes.POINTER(ctypes.c_int32)), len(a), n_first) for a, (_, n_first) in zip(arrays, texts)))
+    rows.keep = arrays  # type: ignore[attr-defined]
+    return rows
 
 
 def _own(p: Union[Prompt, dict], options: dict[str, Any]) -> tuple[Prompt, dict[str, Any]]:

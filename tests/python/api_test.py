@@ -261,6 +261,36 @@ def test_numbers_embed(_):
         assert numpy.allclose(asyncio.run(bert.aembed(golden[0]["text"])), bert.embed(golden[0]["text"]))
 
 
+def test_numbers_rerank(model):
+    """What the fixtures' goldens say, the best first, and what is refused."""
+    for name in ("bert-rank", "qwen3-reranker"):
+        path = os.path.join(FIXTURES, name)
+        with open(os.path.join(path, "golden.json"), encoding="utf-8") as f:
+            golden = json.load(f)
+        cases, texts = golden["cases"], [c["text"] for c in golden["cases"]]
+        with minerva.Model(path, device="reference", precision="exact") as ranker:
+            assert ranker.is_reranker
+            found = ranker.rerank(golden["query"], texts, logits=True)
+            equal([r.index for r in found], sorted(range(len(cases)), key=lambda i: -cases[i]["logit"]))
+            for r in found:
+                assert r.text == texts[r.index] and abs(r.score - cases[r.index]["logit"]) < 1e-4, r
+            best = ranker.rerank(golden["query"], texts, top=2)
+            equal([r.index for r in best], [r.index for r in found[:2]])
+            for r in best:
+                assert abs(r.score - 1 / (1 + math.exp(-cases[r.index]["logit"]))) < 1e-4, r
+            equal([r.index for r in ranker.rerank(golden["query"], ["the owl"] * 3)], [0, 1, 2])
+            equal(asyncio.run(ranker.arerank(golden["query"], texts, top=2)), best)
+            equal(ranker.rerank(golden["query"], []), [])
+            equal(raises(minerva.BadInput, lambda: ranker.rerank("a", ["b", "b " * 5000])).part, 2)
+            raises(minerva.Invalid, lambda: ranker.rerank("a", ["b"], top=0), "top", "0")
+            if name == "bert-rank":
+                raises(minerva.Unsupported, lambda: ranker.rerank("a", ["b"], instruction="find it"), "instruction")
+            else:
+                assert ranker.rerank("a", ["b"], instruction="find it") != ranker.rerank("a", ["b"])
+    assert not model.is_reranker
+    raises(minerva.Unsupported, lambda: model.rerank("a", ["b"]))
+
+
 def test_numbers_logits(model):
     """[n, n_vocab]; the softmax of a row is what logprobs says of the next id."""
     if not have_numpy():
