@@ -30,7 +30,7 @@ typedef struct {
     int64_t attn_scale_from_embd_n_layer;
 } arch_facts;
 #define NOTHING .act = 0
-#define MN_ARCH(name, builder, pre, ...) {.arch = name, .pre_tokenizer = pre, __VA_ARGS__},
+#define MN_ARCH(name, builder, pre, special, ...) {.arch = name, .pre_tokenizer = pre, __VA_ARGS__},
 static const arch_facts archs[] = {
 #include "model/archs.def"
 };
