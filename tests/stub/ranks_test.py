@@ -151,7 +151,10 @@ def run():
 def all_ends():
     for which in (0, 1):
         ends(Ranks(2, LONG), which, signal.SIGKILL, r"rank %d \(.*\) has ended" % which)
-    ends(Ranks(3, LONG), 2, signal.SIGKILL, r"rank 2 \(.*\) has ended")
+    if n_devices() > 2:
+        ends(Ranks(3, LONG), 2, signal.SIGKILL, r"rank 2 \(.*\) has ended")
+    else:
+        print("skip  SIGKILL of rank 2: 3 devices are needed")
     for which in (0, 1):
         ends(Ranks(2, LONG), which, signal.SIGSTOP, r"rank %d \(.*\) has not been heard of" % which)
 
