@@ -3,14 +3,15 @@
  * Texts are operands, lines of a file, or ids. All are tokenised first, so that one that is too
  * long is an error before anything is computed; then they are embedded and printed in blocks, in
  * order. Ids belong to the library (mn_ids_free), but for those of --prompt-ids. */
-#include "app.h"
+#include "alloc.h"
+#include "texts.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 256, SHOWN = 4 };
+enum { SHOWN = 4 };
 
 typedef struct {
     arg_texts texts;
@@ -48,9 +49,10 @@ typedef struct {
 typedef struct {
     app *a;
     embed_text *v;
+    size_t cap;
     uint32_t n;
     mn_embed_params params;
-    float *first, *block; /* the first text's vector; [BLOCK, n_dim] */
+    float *first, *block; /* the first text's vector; [TEXTS_BLOCK, n_dim] */
     out_file out;
     table table;
 } embed_job;
@@ -58,19 +60,15 @@ typedef struct {
 /* ---- texts ----------------------------------------------------------------------------------- */
 /* Room for one more; NULL: out of memory. */
 static embed_text *embed_add_text(embed_job *j) {
-    if ((j->n & (j->n - 1)) == 0) {
-        const size_t cap = j->n ? 2 * (size_t)j->n : 1;
-        embed_text *grown = realloc(j->v, cap * sizeof *grown);
-        if (!grown)
-            return NULL;
-        j->v = grown;
-    }
+    if (!mn_grow((void **)&j->v, &j->cap, j->n + 1u, sizeof *j->v))
+        return NULL;
     embed_text *t = &j->v[j->n++];
     *t = (embed_text){0};
     return t;
 }
 
-static int embed_tokenize(embed_job *j, const char *text, size_t bytes) {
+static int embed_tokenize(void *job, const char *text, size_t bytes) {
+    embed_job *j = job;
     app *a = j->a;
     embed_text *t = embed_add_text(j);
     if (!t)
@@ -80,19 +78,6 @@ static int embed_tokenize(embed_job *j, const char *text, size_t bytes) {
     const mn_status st = mn_model_tokenize(a->model, (mn_str){text, bytes}, MN_TEXT_ADD_SPECIAL,
                                            &t->ids, &t->n, &a->err);
     return st == MN_OK ? 0 : app_fail(a, st);
-}
-
-/* Every line of data [bytes], without its end; what follows the last end is a line unless empty. */
-static int tokenize_lines(embed_job *j, const char *data, size_t bytes) {
-    int code = 0;
-    for (size_t at = 0; at < bytes && code == 0;) {
-        const char *end = memchr(data + at, '\n', bytes - at);
-        const size_t n = end ? (size_t)(end - data) - at : bytes - at;
-        const size_t cr = n && data[at + n - 1] == '\r';
-        code = embed_tokenize(j, data + at, n - cr);
-        at += n + 1;
-    }
-    return code;
 }
 
 static int take_ids(embed_job *j, const arg_ints *ids) {
@@ -113,7 +98,6 @@ static int embed_collect(embed_job *j, const embed_flags *f, char **data) {
     const char *file = f->file;
     const int dash = f->texts.n == 1 && !strcmp(f->texts.v[0], "-");
     const int given = (f->texts.n > 0) + (f->file != NULL) + (f->ids.given != 0);
-    size_t bytes = 0;
     int code = 0;
     if (given > 1)
         return complain(EXIT_USAGE,
@@ -129,24 +113,16 @@ static int embed_collect(embed_job *j, const embed_flags *f, char **data) {
             code = embed_tokenize(j, f->texts.v[i], strlen(f->texts.v[i]));
         return code;
     }
-    code = read_all_text(file, data, &bytes);
-    if (code == 0)
-        code = tokenize_lines(j, *data, bytes);
+    code = texts_of_file(file, data, embed_tokenize, j);
     if (code == 0 && !j->n)
         code = complain(EXIT_USAGE, "%s is empty, expected a text per line", input_name(file));
     return code;
 }
 
-/* One that is too long, or empty, is an error before any output: blocks are checked one by one by
- * the library, which counts from the block's first text. */
+/* One that is too long, or empty, is an error before any output. */
 static int check_lengths(const embed_job *j) {
-    const mn_session_info *s = &j->a->session_info;
-    uint32_t most = s->n_ctx;
-    const char *flag = "-c";
-    if (j->a->info.is_encoder && s->n_batch < most) {
-        most = s->n_batch;
-        flag = "-b: an encoder reads a text in one step";
-    }
+    const char *flag = NULL;
+    const uint32_t most = texts_most_tokens(j->a, &flag);
     for (uint32_t i = 0; i < j->n; i++) {
         if (!j->v[i].n)
             return complain(EXIT_FAILED, "text %" PRIu32 " is empty: it has no token", i + 1);
@@ -203,15 +179,15 @@ static void embed_add_row(embed_job *j, uint32_t i, const float *vector) {
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
-/* Texts [first, first + n), n <= BLOCK. */
-static int embed_block(embed_job *j, uint32_t first, uint32_t n) {
+static int embed_block(void *job, uint32_t first, uint32_t n) {
+    embed_job *j = job;
     app *a = j->a;
-    mn_embed_text texts[BLOCK];
+    mn_embed_text texts[TEXTS_BLOCK];
     const uint32_t width = j->params.n_dim;
     for (uint32_t i = 0; i < n; i++)
         texts[i] = (mn_embed_text){j->v[first + i].ids, j->v[first + i].n, 0};
     const mn_status st = mn_session_embed(a->session, texts, n, &j->params, j->block,
-                                          (uint64_t)BLOCK * width, &a->err);
+                                          (uint64_t)TEXTS_BLOCK * width, &a->err);
     if (st == MN_CANCELLED)
         return EXIT_INTERRUPTED;
     if (st != MN_OK)
@@ -229,15 +205,8 @@ static int embed_block(embed_job *j, uint32_t first, uint32_t n) {
 static int embed_all(embed_job *j) {
     static const char *const columns[] = {"text", "tokens", "cosine to first", "vector", NULL};
     const int json = j->a->flags->json;
-    int code = 0;
-    progress *bar = progress_begin("embedding");
     table_begin(&j->table, columns, 6);
-    for (uint32_t first = 0; first < j->n && code == 0; first += BLOCK) {
-        const uint32_t left = j->n - first;
-        code = embed_block(j, first, left < BLOCK ? left : BLOCK);
-        progress_at(bar, first, j->n);
-    }
-    progress_end(bar);
+    const int code = texts_in_blocks("embedding", j->n, embed_block, j);
     if (code == 0 && !json)
         table_print(&j->table, TABLE_PLAIN, &j->out);
     const int failed = j->table.failed;
@@ -261,7 +230,7 @@ static int set_params(embed_job *j, const embed_flags *f) {
                                   .norm = (uint32_t)f->norm,
                                   .n_dim = (uint32_t)(f->n_dim ? f->n_dim : width)};
     j->first = calloc(j->params.n_dim + 1u, sizeof *j->first);
-    j->block = malloc((size_t)BLOCK * (j->params.n_dim + 1u) * sizeof *j->block);
+    j->block = malloc((size_t)TEXTS_BLOCK * (j->params.n_dim + 1u) * sizeof *j->block);
     return j->first && j->block ? 0 : no_memory();
 }
 
@@ -285,7 +254,7 @@ static int embed_texts(app *a, const app_flags *flags, const embed_flags *f) {
             mn_ids_free(j.v[i].ids);
         else
             free(j.v[i].ids);
-    free(j.v);
+    mn_free(j.v);
     free(j.first);
     free(j.block);
     free(data);

@@ -3,12 +3,11 @@
  * All pairs are tokenised first, so that one that is too long is an error before anything is
  * computed; then they are scored in blocks, sorted and printed. Texts point into the command line
  * or into the file's data; ids belong to the library (mn_ids_free). */
-#include "app.h"
+#include "alloc.h"
+#include "texts.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BLOCK = 256 };
 
 typedef struct {
     arg_texts texts; /* the query, then texts */
@@ -42,21 +41,18 @@ typedef struct {
     const rerank_flags *f;
     mn_str query;
     rerank_pair *v;
+    size_t cap;
     uint32_t n;
     out_file out;
 } rerank_job;
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
-static int rerank_add(rerank_job *j, const char *text, size_t bytes) {
+static int rerank_add(void *job, const char *text, size_t bytes) {
+    rerank_job *j = job;
     app *a = j->a;
     const char *instruction = j->f->instruction ? j->f->instruction : "";
-    if ((j->n & (j->n - 1)) == 0) {
-        const size_t cap = j->n ? 2 * (size_t)j->n : 1;
-        rerank_pair *grown = realloc(j->v, cap * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        j->v = grown;
-    }
+    if (!mn_grow((void **)&j->v, &j->cap, j->n + 1u, sizeof *j->v))
+        return no_memory();
     rerank_pair *p = &j->v[j->n];
     *p = (rerank_pair){.text = {text, bytes}, .index = j->n};
     const mn_status st = mn_model_pair(a->model, j->query, p->text, mn_str_of(instruction), &p->ids,
@@ -67,47 +63,25 @@ static int rerank_add(rerank_job *j, const char *text, size_t bytes) {
     return 0;
 }
 
-/* Every line of data [bytes], without its end. */
-static int rerank_add_lines(rerank_job *j, const char *data, size_t bytes) {
-    int code = 0;
-    for (size_t at = 0; at < bytes && code == 0;) {
-        const char *end = memchr(data + at, '\n', bytes - at);
-        const size_t n = end ? (size_t)(end - data) - at : bytes - at;
-        const size_t cr = n && data[at + n - 1] == '\r';
-        code = rerank_add(j, data + at, n - cr);
-        at += n + 1;
-    }
-    return code;
-}
-
 /* data: of the file, the caller's to free. */
 static int rerank_collect(rerank_job *j, char **data) {
     const arg_texts *texts = &j->f->texts;
-    size_t bytes = 0;
     int code = 0;
     j->query = mn_str_of(texts->v[0]);
     for (size_t i = 1; i < texts->n && code == 0; i++)
         code = rerank_add(j, texts->v[i], strlen(texts->v[i]));
     if (code || !j->f->file)
         return code;
-    code = read_all_text(j->f->file, data, &bytes);
-    if (code == 0)
-        code = rerank_add_lines(j, *data, bytes);
+    code = texts_of_file(j->f->file, data, rerank_add, j);
     if (code == 0 && !j->n)
         code =
             complain(EXIT_USAGE, "%s is empty, expected a text per line", input_name(j->f->file));
     return code;
 }
 
-/* As in embed.c: the library counts from the first text of a block. */
 static int rerank_check_lengths(const rerank_job *j) {
-    const mn_session_info *s = &j->a->session_info;
-    uint32_t most = s->n_ctx;
-    const char *flag = "-c";
-    if (j->a->info.is_encoder && s->n_batch < most) {
-        most = s->n_batch;
-        flag = "-b: an encoder reads a text in one step";
-    }
+    const char *flag = NULL;
+    const uint32_t most = texts_most_tokens(j->a, &flag);
     for (uint32_t i = 0; i < j->n; i++)
         if (j->v[i].n > most)
             return complain(EXIT_FAILED,
@@ -118,17 +92,17 @@ static int rerank_check_lengths(const rerank_job *j) {
 }
 
 /* ---- scores ---------------------------------------------------------------------------------- */
-/* Pairs [first, first + n), n <= BLOCK. */
-static int rerank_block(rerank_job *j, uint32_t first, uint32_t n) {
+static int rerank_block(void *job, uint32_t first, uint32_t n) {
+    rerank_job *j = job;
     app *a = j->a;
-    mn_embed_text pairs[BLOCK];
-    float scores[BLOCK];
+    mn_embed_text pairs[TEXTS_BLOCK];
+    float scores[TEXTS_BLOCK];
     for (uint32_t i = 0; i < n; i++) {
         const rerank_pair *p = &j->v[first + i];
         pairs[i] = (mn_embed_text){p->ids, p->n, p->n_first};
     }
     const mn_status st = mn_session_score(a->session, pairs, n, j->f->logits ? MN_SCORE_LOGIT : 0,
-                                          scores, BLOCK, &a->err);
+                                          scores, TEXTS_BLOCK, &a->err);
     if (st == MN_CANCELLED)
         return EXIT_INTERRUPTED;
     if (st != MN_OK)
@@ -185,14 +159,7 @@ static int rerank_print(rerank_job *j) {
 
 /* ---- all ------------------------------------------------------------------------------------- */
 static int rerank_all(rerank_job *j) {
-    progress *bar = progress_begin("scoring");
-    int code = 0;
-    for (uint32_t first = 0; first < j->n && code == 0; first += BLOCK) {
-        const uint32_t left = j->n - first;
-        code = rerank_block(j, first, left < BLOCK ? left : BLOCK);
-        progress_at(bar, first, j->n);
-    }
-    progress_end(bar);
+    const int code = texts_in_blocks("scoring", j->n, rerank_block, j);
     if (code)
         return code;
     qsort(j->v, j->n, sizeof *j->v, by_score);
@@ -218,7 +185,7 @@ static int rerank_texts(app *a, const app_flags *flags, const rerank_flags *f) {
         code = rerank_all(&j);
     for (uint32_t i = 0; i < j.n; i++)
         mn_ids_free(j.v[i].ids);
-    free(j.v);
+    mn_free(j.v);
     free(data);
     return code;
 }

@@ -4,18 +4,17 @@
 Each as a checkpoint in several spellings, as the converters of the field write it to GGUF, and as minerva convert does: ids, every pooling, the defaults that the
 files state, texts alone and together, in class exact on reference and cpu_simd; and what is refused. With devices: the fixtures on these
 alone."""
+import functools
 import json
 import math
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 
 import gguf_file as gguf
 import models
 from gguf_file import BOOL, F32, I32, STR, TENSOR_F32, U32, array, pair
-from models import check
+from models import check, copy_fixture, folder_of, golden
 
 MINERVA = sys.argv[1]
 DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
@@ -23,19 +22,7 @@ ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert", "moder
 ALL = ENCODERS + ("qwen3-headless",)
 
 
-def run(*args, code=0, stdin=None):
-    p = subprocess.run([MINERVA, *map(str, args)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
-    check(p.returncode == code, "minerva %s: exit code %d, expected %d %s" % (" ".join(map(str, args))[:90], p.returncode, code, p.stderr.strip()[:200]))
-    return p
-
-
-def folder_of(name):
-    return os.path.join(models.FIXTURES, name)
-
-
-def golden(name):
-    with open(os.path.join(folder_of(name), "golden.json"), encoding="utf-8") as f:
-        return json.load(f)
+run = functools.partial(models.command, MINERVA)
 
 
 def embed(path, *flags, stdin=None, device=DEVICES[0]):
@@ -96,10 +83,7 @@ def defaults(path, name, cases):
 
 # ---- other spellings of a checkpoint ----
 def copy(name, out):
-    target = os.path.join(out, name)
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(folder_of(name), target)
-    return target
+    return copy_fixture(name, os.path.join(out, name))
 
 
 def respelled(out):

@@ -4,6 +4,7 @@ import array
 import json
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -20,6 +21,29 @@ def check(ok, what):
     print(("ok    " if ok else "FAIL  ") + what)
     if not ok:
         FAILED.append(what)
+
+
+def folder_of(name):
+    return os.path.join(FIXTURES, name)
+
+
+def golden(name):
+    """What another implementation computed of a fixture."""
+    with open(os.path.join(folder_of(name), "golden.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def copy_fixture(name, target):
+    """target: a folder, which a copy that was there before gives way to; returned."""
+    shutil.rmtree(target, ignore_errors=True)
+    return shutil.copytree(folder_of(name), target)
+
+
+def command(exe, *args, code=0, stdin=None):
+    """A run of a program, whose exit code is checked."""
+    p = subprocess.run([exe, *map(str, args)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    check(p.returncode == code, "minerva %s: exit code %d, expected %d %s" % (" ".join(map(str, args))[:90], p.returncode, code, p.stderr.strip()[:200]))
+    return p
 
 
 LISTED = []
@@ -105,7 +129,7 @@ class Model:
 
 
 def fixture(name):
-    folder = os.path.join(FIXTURES, name)
+    folder = folder_of(name)
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
     tensors = {}

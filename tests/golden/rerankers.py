@@ -3,38 +3,25 @@
 
 Each as a checkpoint, and as minerva convert writes it to GGUF, with and without the keys that only Minerva reads, and of Qwen3-Reranker with the heads that the field's
 converters make: logits of pairs alone and together, in class exact on reference and cpu_simd, their sigmoids, the order, the best; and what is refused."""
+import functools
 import json
 import math
 import os
-import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 
 import gguf_file as gguf
 import models
 from gguf_file import STR, TENSOR_F32, U32, array, pair
-from models import check
+from models import check, copy_fixture, folder_of, golden
 
 MINERVA = sys.argv[1]
 DEVICES = {"reference": 1e-5, "cpu_simd": 1e-4}
 ALL = ("bert-rank", "distilbert-rank", "xlm-roberta-rank", "modernbert-rank", "qwen3-reranker")
 
 
-def run(*args, code=0, stdin=None):
-    p = subprocess.run([MINERVA, *map(str, args)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
-    check(p.returncode == code, "minerva %s: exit code %d, expected %d %s" % (" ".join(map(str, args))[:90], p.returncode, code, p.stderr.strip()[:200]))
-    return p
-
-
-def folder_of(name):
-    return os.path.join(models.FIXTURES, name)
-
-
-def golden(name):
-    with open(os.path.join(folder_of(name), "golden.json"), encoding="utf-8") as f:
-        return json.load(f)
+run = functools.partial(models.command, MINERVA)
 
 
 def rerank(path, query, *flags, device="reference", stdin=None):
@@ -119,8 +106,7 @@ def of_words(out):
         scores("a head of %s" % labels, path, name)
     gguf.write(path, [v for k, v in pairs.items() if k != "labels"], tensors + [("cls.output.weight", [2, width], TENSOR_F32, rows["yes"] + rows["no"])])
     check("2 labels" in run("rerank", "-m", path, g["query"], "A", code=1).stderr, "two labels without names")
-    target = os.path.join(out, "sequence-classes")
-    shutil.copytree(folder_of(name), target)
+    target = copy_fixture(name, os.path.join(out, "sequence-classes"))
     yes, no = (struct.unpack("<%df" % width, rows[w]) for w in ("yes", "no"))
     m.config["architectures"] = ["Qwen3ForSequenceClassification"]
     m.tensors["score.weight"] = ("F32", [1, width], struct.pack("<%df" % width, *(a - b for a, b in zip(yes, no))))
@@ -130,8 +116,7 @@ def of_words(out):
 
 def with_pooler(out):
     """RoBERTa's head reads the hidden states: a pooler beside it is not used."""
-    target, m = os.path.join(out, "pooler"), models.fixture("xlm-roberta-rank")
-    shutil.copytree(folder_of("xlm-roberta-rank"), target)
+    target, m = copy_fixture("xlm-roberta-rank", os.path.join(out, "pooler")), models.fixture("xlm-roberta-rank")
     m.tensors.update({"roberta.pooler.dense.weight": ("F32", [32, 32], bytes(4096)), "roberta.pooler.dense.bias": ("F32", [32], bytes(128))})
     m.write(target)
     scores("a pooler beside the head", target, "xlm-roberta-rank")
@@ -156,15 +141,12 @@ def refused(out):
     check(plain != asked, "an instruction changes the score")
     check("rank" in run("embed", "-m", bert, "a", code=1).stderr, "a reranker embeds by a named pooling alone")
     run("embed", "-m", bert, "a", "--pooling", "cls")
-    target = os.path.join(out, "several")
     for what, change, word in (("labels", lambda m: m.tensors.update({"classifier.weight": ("F32", [2, 32], bytes(256)), "classifier.bias": ("F32", [2], bytes(8))}), "2 labels"),
                                ("a head of another width", lambda m: m.tensors.update({"classifier.weight": ("F32", [1, 31], bytes(124))}), "classifier.weight"),
                                ("a bias of another width", lambda m: m.tensors.update({"bert.pooler.dense.bias": ("F32", [31], bytes(124))}), "pooler.dense.bias"),
                                ("an activation", lambda m: m.config.update(classifier_activation="sine"), "sine"),
                                ("a pooling", lambda m: m.config.update(classifier_pooling="max"), "max")):
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(bert, target)
-        m = models.fixture("bert-rank")
+        target, m = copy_fixture("bert-rank", os.path.join(out, "several")), models.fixture("bert-rank")
         change(m)
         m.write(target)
         p = run("rerank", "-m", target, "a", "b", code=1)
