@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Two clones of the last commit make the same archive with ./bootstrap package tar, byte for byte, and it runs in a root that has nothing but it, glibc
-and GCC's library: from a folder whose name nobody foresaw, as a user without rights, with an empty environment. So does the image that
-deploy/Containerfile makes of it (image_root.py). archive_root.py [ARCHIVE]: that one, and
-nothing is built."""
+and GCC's library: from a folder whose name nobody foresaw, as a user without rights, with an empty environment, its first story within ten seconds. So does
+the image that deploy/Containerfile makes of it (image_root.py). archive_root.py [ARCHIVE]: that one, and nothing is built."""
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
@@ -16,6 +16,7 @@ import image_root  # noqa: E402
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SYSTEM = ("ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libgcc_s.so.1")
 MOST_BYTES = 60_000_000
+MOST_SECONDS = 10  # the first story after unpacking
 
 
 def git(*args):
@@ -84,9 +85,11 @@ def try_archive(archive):
     print("ok    %.1f MB" % (size / 1e6))
     with tempfile.TemporaryDirectory() as root:
         exe = make_root(root, archive) + "/bin/minerva"
+        begin = time.monotonic()
         story = inside(root, exe, "run", "-p", "Tell me a story.", "-n", "60")
-        assert len(story.split()) > 20, story
-        print("ok    a story: " + " ".join(story.split()[:12]))
+        seconds = time.monotonic() - begin
+        assert len(story.split()) > 20 and seconds <= MOST_SECONDS, (seconds, story)
+        print("ok    a story after %.1f s: %s" % (seconds, " ".join(story.split()[:12])))
         plugins = inside(root, exe, "plugins")
         for name in ("cpu_simd", "reference", "gguf", "safetensors", "mlx"):
             line = next((line for line in plugins.splitlines() if name in line), "")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What packaging/archive.py makes of the installation of a build: it is the same twice, has what it needs and says where each part is from; what
-would not run elsewhere is refused. archive_test.py BUILD"""
+"""What packaging/archive.py makes of the installation of a build: it is the same twice, has what it needs and says where each part is from, and tells a
+story from a folder of another name; what would not run elsewhere is refused. archive_test.py BUILD"""
 import hashlib
 import importlib.util
 import json
@@ -50,7 +50,7 @@ def compiled(folder, name, source, *flags):
 
 
 def test_same_twice(build, scratch):
-    """Two installations with other times and modes of folders: equal archives, SBOMs and sums."""
+    """Two installations with other times and modes of folders: equal archives, SBOMs and sums; a story out of one."""
     made = []
     for i, mask in enumerate((0o022, 0o077)):
         before = os.umask(mask)
@@ -61,6 +61,19 @@ def test_same_twice(build, scratch):
         one, two = (open(os.path.join(scratch, "out%d" % i, NAME + end), "rb").read() for i in (0, 1))
         assert one == two, end + " differs"
     check_content(made[0])
+    check_story(made[0], os.path.join(scratch, "a folder of mine"))
+
+
+def check_story(path, folder):
+    """Unpacked anywhere, and found by nobody's settings. The build may have Debian's libdir, so that its command looks for its parts elsewhere."""
+    os.makedirs(folder)
+    subprocess.run(["tar", "-xf", path, "-C", folder], check=True)
+    top = os.path.join(folder, NAME)
+    env = {"HOME": folder, "OCL_ICD_VENDORS": folder, "MINERVA_PROBE_TIMEOUT": "0",  # no drivers of the machine
+           "LD_LIBRARY_PATH": top + "/lib", "MINERVA_PLUGIN_PATH": top + "/lib/minerva/plugins"}
+    command = [top + "/bin/minerva", "run", "-m", top + "/share/minerva/models/storyteller", "-n", "30", "--no-stdin"]
+    story = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert story.returncode == 0 and len(story.stdout.split()) > 10, story
 
 
 def check_content(path):
