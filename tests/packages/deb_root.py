@@ -108,15 +108,16 @@ def first_version(root, one):
     listed = roots.good(root, "minerva", "plugins")
     for name in ("cpu_simd", "reference", "gguf", "safetensors", "mlx"):
         assert any(name in line and "ok" in line for line in listed.splitlines()), listed
-    others = [n.partition("_")[0] for n in os.listdir(one) if n.endswith(".deb") and not n.startswith(CORE)] + ["minerva-opencl", "libminerva-dev"]
+    others = sorted({n.partition("_")[0] for n in os.listdir(one) if n.endswith(".deb")} - set(CORE))
+    assert {"minerva-opencl", "libminerva-dev"} <= set(others), others
     status, said = apt(root, "install", *others)
     assert status == 0, said[-3000:]
     listed = roots.good(root, "minerva", "plugins")
     for name in ("minerva-cuda", "minerva-opencl"):
         if name in others:
             assert name.partition("-")[2] + ".so" in listed, listed
-    print("ok    installed: minerva, " + ", ".join(sorted(set(others))))
-    return sorted(set(others))
+    print("ok    installed: minerva, " + ", ".join(others))
+    return others
 
 
 def mixed_pair(root, sets, others):
