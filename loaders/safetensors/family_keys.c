@@ -52,12 +52,28 @@ void family_gemma2(config_reader *c) {
     put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
 }
 
-/* Of Gemma 4 the dense models: per-layer inputs, shared caches and experts are other graphs. */
+static void put_expert_width(config_reader *c, const char *native) {
+    config_put_int(c, "expert_feed_forward_length", "", native,
+                   config_int(c, c->root, "", native, 1, 1 << 24, NULL));
+}
+
+/* How many experts there are, and how many a token uses. */
+static void put_expert_counts(config_reader *c, const char *count, const char *used) {
+    const int64_t n = config_int(c, c->root, "", count, 1, 65536, NULL);
+    config_put_int(c, "expert_count", "", count, n);
+    config_put_int(c, "expert_used_count", "", used,
+                   config_int(c, c->root, "", used, 1, n > 0 ? n : 1, NULL));
+}
+
+/* Of Gemma 4 per-layer inputs and shared caches are other graphs. */
 void family_gemma4(config_reader *c) {
     static const char *const none[] = {"hidden_size_per_layer_input", "num_kv_shared_layers"};
     for (size_t i = 0; i < MN_COUNT(none); i++)
         expect_number(c, none[i], 0);
-    refuse_true(c, "enable_moe_block");
+    if (config_bool(c, "enable_moe_block", false)) {
+        put_expert_counts(c, "num_experts", "top_k_experts");
+        put_expert_width(c, "moe_intermediate_size");
+    }
     const cJSON *both = json_get(c->root, "use_bidirectional_attention"); /* "vision": of images */
     if (both && !(cJSON_IsString(both) && !strcmp(both->valuestring, "vision")) && !c->status)
         c->status = mnl_fail(c->err, MN_UNSUPPORTED,
@@ -104,10 +120,7 @@ void family_experts(config_reader *c) {
     const char *count = "num_experts";
     if (json_get(c->root, "num_local_experts"))
         count = "num_local_experts";
-    const int64_t n = config_int(c, c->root, "", count, 1, 65536, NULL);
-    config_put_int(c, "expert_count", "", count, n);
-    config_put_int(c, "expert_used_count", "", "num_experts_per_tok",
-                   config_int(c, c->root, "", "num_experts_per_tok", 1, n > 0 ? n : 1, NULL));
+    put_expert_counts(c, count, "num_experts_per_tok");
 }
 
 /* The experts have a width of their own, and the weights of a token's choice are normalised only
@@ -217,11 +230,6 @@ static int64_t keys_count(config_reader *c, const char *key, int64_t fallback) {
 static void put_shared(config_reader *c, const char *native, int64_t width) {
     if (width)
         config_put_int(c, "expert_shared_feed_forward_length", "", native, width);
-}
-
-static void put_expert_width(config_reader *c, const char *native) {
-    config_put_int(c, "expert_feed_forward_length", "", native,
-                   config_int(c, c->root, "", native, 1, 1 << 24, NULL));
 }
 
 void family_qwen2_moe(config_reader *c) {

@@ -100,7 +100,8 @@ static const char *hf_name_pair_of(const name_pair *pairs, mn_str stem, mn_str *
     return NULL;
 }
 
-/* "12.self_attn.q_proj.weight" behind "layers." A name without an ending is a weight's. */
+/* "12.self_attn.q_proj.weight" behind "layers." A name without an ending is a weight's, but for
+ * factors, which GGUF calls ".scale". */
 static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str native,
                          mn_str rest) {
     static const char *const kinds[] = {".weight", ".bias", ".gamma", ".beta", "_bias", ""};
@@ -125,8 +126,9 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
         if (!name)
             continue;
         const char *mark = strchr(name, '#');
+        const char *ending = mn_str_ends(mn_str_of(name), ".scale") ? "" : canonical[k];
         if (!mark)
-            return mn_parsed_printf(p, "blk.%u.%s%s", layer, name, canonical[k]);
+            return mn_parsed_printf(p, "blk.%u.%s%s", layer, name, ending);
         return mn_parsed_printf(p, "blk.%u.%.*s%.*s%s", layer, (int)(mark - name), name,
                                 MN_STR_ARG(number), canonical[k]);
     }

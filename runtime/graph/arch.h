@@ -39,7 +39,10 @@ int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]);
 /* ffn_gate and ffn_up, or both in ffn_up; ffn_down */
 int32_t mn_b_glu(mn_model_graph *g, int32_t x);
 int32_t mn_b_mlp(mn_model_graph *g, int32_t x); /* ffn_up, activation, ffn_down */
-/* ffn_gate_inp, ffn_{gate,up,down}_exps */
+/* The experts that logits [T, E] choose: ffn_{gate,up,down}_exps, gate and up perhaps as one
+ * (ffn_gate_up_exps), times ffn_down_exps.scale where the file has it. */
+int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form form);
+/* The same with the router ffn_gate_inp of x, and the experts that every token uses. */
 int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form);
 /* x + residual_scale * y */
 int32_t mn_b_residual(mn_model_graph *g, int32_t x, int32_t y);

@@ -189,27 +189,60 @@ static int32_t shared_experts(mn_model_graph *g, int32_t x, mn_glu_form form) {
     return mn_g_moe_combine(g, y[0], weights);
 }
 
-int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
+/* Gate and up of the chosen experts, y: [T, J, F] each; stored as two tensors or as one. */
+static void expert_gates(mn_model_graph *g, int32_t x, int32_t experts, int32_t y[2]) {
+    const mn_layer_shape *l = mn_g_layer(g);
+    const int64_t F = l->n_ff_expert;
+    const int64_t D = g->hp.n_embd;
+    static const char both[] = "blk.%d.ffn_gate_up_exps.weight";
+    mn_g_product p[2] = {{-1, -1}, {-1, -1}};
+    if (mn_g_has(g, both)) {
+        p[0].weight = mn_g_part_experts(g, both, l->n_expert, (mn_row_part){2 * F, 0, F}, D);
+        p[1].weight = mn_g_part_experts(g, both, l->n_expert, (mn_row_part){2 * F, F, F}, D);
+    } else {
+        p[0] = find_experts(g, "blk.%d.ffn_gate_exps", F, D);
+        p[1] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
+    }
+    mn_g_moe_linear(g, x, experts, 2, p, y);
+}
+
+/* y: [T, J, F] of the chosen experts, each times its factor where the file has one: a product with
+ * matrices of one column, whose input, the only weight of one choice, is 1. */
+static int32_t scale_chosen(mn_model_graph *g, int32_t y, int32_t logits, int32_t experts) {
+    const mn_layer_shape *l = mn_g_layer(g);
+    const mn_g_product factors = {
+        mn_g_expert_factors(g, "blk.%d.ffn_down_exps.scale", l->n_expert, l->n_ff_expert), -1};
+    const mn_g_route one = {.kind = MN_ROUTE_SOFTMAX, .normalise = true, .n_used = 1};
+    int32_t best;
+    int32_t ones; // [T, 1]
+    int32_t wide; // [T, J, F]
+    if (factors.weight < 0)
+        return y;
+    mn_g_moe_route(g, logits, -1, one, &best, &ones);
+    mn_g_moe_linear(g, ones, experts, 1, &factors, &wide);
+    return mn_g_mul(g, y, wide);
+}
+
+int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
     const mn_g_route route = {g->hp.route, g->hp.route_normalise, g->hp.route_scale,
                               l->n_expert_used};
-    const int64_t E = l->n_expert;
-    const int64_t F = l->n_ff_expert;
-    const int64_t D = g->hp.n_embd;
     int32_t experts;
     int32_t weights;
-    const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp", E, D);
-    const int32_t bias = mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", true, E);
-    mn_g_moe_route(g, logits, bias, route, &experts, &weights);
-    mn_g_product p[3];
-    p[0] = find_experts(g, "blk.%d.ffn_gate_exps", F, D);
-    p[1] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
-    p[2] = find_experts(g, "blk.%d.ffn_down_exps", D, F);
     int32_t y[2]; // [T, n_expert_used, F] each
-    mn_g_moe_linear(g, x, experts, 2, p, y);
-    const int32_t chosen = mn_g_glu(g, y[0], y[1], form);
-    mn_g_moe_linear(g, chosen, experts, 1, &p[2], y);
-    const int32_t sum = mn_g_moe_combine(g, y[0], weights);
+    const int32_t bias = mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", true, l->n_expert);
+    mn_g_moe_route(g, logits, bias, route, &experts, &weights);
+    expert_gates(g, x, experts, y);
+    const int32_t chosen = scale_chosen(g, mn_g_glu(g, y[0], y[1], form), logits, experts);
+    const mn_g_product down = find_experts(g, "blk.%d.ffn_down_exps", g->hp.n_embd, l->n_ff_expert);
+    mn_g_moe_linear(g, chosen, experts, 1, &down, y);
+    return mn_g_moe_combine(g, y[0], weights);
+}
+
+int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
+    const mn_layer_shape *l = mn_g_layer(g);
+    const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp", l->n_expert, g->hp.n_embd);
+    const int32_t sum = mn_b_experts(g, x, logits, form);
     if (!l->n_ff_shared)
         return sum;
     return mn_g_add(g, sum, shared_experts(g, x, form));

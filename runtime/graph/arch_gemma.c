@@ -1,8 +1,8 @@
-/* arch_gemma.c -- Gemma, Gemma 2, the text part of Gemma 3 and the dense ones of Gemma 4 (Gemma
- * Team 2024, 2024, 2025, 2026): embeddings scaled by sqrt(D), from Gemma 2 on norms before and
- * after each block, alternating window layers, soft caps (2) or norms on the heads and a local
- * rotary base (3); in 4 values are normalised, too, and full layers have wider and fewer heads,
- * whose keys may be their values. */
+/* arch_gemma.c -- Gemma, Gemma 2, the text parts of Gemma 3 and Gemma 4 (Gemma Team 2024, 2024,
+ * 2025, 2026): embeddings scaled by sqrt(D), from Gemma 2 on norms before and after each block,
+ * alternating window layers, soft caps (2) or norms on the heads and a local rotary base (3); in 4
+ * values are normalised, too, full layers have wider and fewer heads, whose keys may be their
+ * values, and experts may stand beside the MLP. */
 #include "graph/arch.h"
 #include <math.h>
 
@@ -64,17 +64,39 @@ static int32_t attention4(mn_model_graph *g, int32_t x) {
     return mn_b_attend(g, qkv);
 }
 
+/* What the experts of Gemma 4 add to x: chosen by a router that has a norm of x of its own. */
+static int32_t experts4(mn_model_graph *g, int32_t x) {
+    const int64_t D = g->hp.n_embd;
+    const int64_t E = mn_g_layer(g)->n_expert;
+    const int32_t scale = mn_g_vector(g, "blk.%d.ffn_gate_inp.scale", false, D);
+    const mn_g_product router = without_bias(g, "blk.%d.ffn_gate_inp.weight", E);
+    int32_t logits; // [T, E]
+    mn_g_linear(g, mn_g_rms_norm(g, x, scale), 1, &router, NULL, &logits);
+    logits = mn_g_scale(g, logits, 1 / sqrt((double)D));
+    const int32_t y = mn_b_rms(g, x, "blk.%d.pre_ffw_norm_2");
+    return mn_b_rms(g, mn_b_experts(g, y, logits, (mn_glu_form){0}), "blk.%d.post_ffw_norm_2");
+}
+
+/* Beside experts the MLP has a norm behind it, then their sum has one. */
+static int32_t feed_forward4(mn_model_graph *g, int32_t x) {
+    if (!mn_g_layer(g)->n_expert)
+        return feed_forward(g, x);
+    int32_t y = mn_b_rms(g, x, "blk.%d.ffn_norm");
+    y = mn_b_rms(g, mn_b_glu(g, y), "blk.%d.post_ffw_norm_1");
+    y = mn_g_add(g, y, experts4(g, x));
+    return mn_g_add(g, x, mn_b_rms(g, y, "blk.%d.post_ffw_norm"));
+}
+
 void mn_arch_gemma4(mn_model_graph *g) {
     int32_t x = mn_b_embed(g, sqrt((double)g->hp.n_embd));
     mn_g_refuse(g, "embedding_length_per_layer_input", "embeddings per layer");
     mn_g_refuse(g, "attention.shared_kv_layers", "layers that share their cache");
-    mn_g_refuse(g, "expert_count", "experts");
     while (mn_g_next_layer(g)) {
         int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
         y = attention4(g, y);
         y = mn_b_rms(g, y, "blk.%d.post_attention_norm");
         x = mn_g_add(g, x, y);
-        x = feed_forward(g, x);
+        x = feed_forward4(g, x);
         x = mn_g_scale_by(g, x, "blk.%d.layer_output_scale.weight");
     }
     mn_b_head(g, x, mn_b_rms);

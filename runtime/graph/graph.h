@@ -145,6 +145,12 @@ typedef struct {
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part);
 int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_row_part part,
                          int64_t cols);
+/* The same rows of each of n experts [n, total, cols]. */
+int32_t mn_g_part_experts(mn_model_graph *g, const char *name, int64_t n, mn_row_part part,
+                          int64_t cols);
+/* A factor for each of n experts as matrices of one column [n, rows, 1], F32 that the graph owns:
+ * times 1 each is `rows` times the factor. -1: the model has no such vector. */
+int32_t mn_g_expert_factors(mn_model_graph *g, const char *name, int64_t n, int64_t rows);
 /* A short vector that an op wants in F32, widened by the host where the file has F16 or BF16. */
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int64_t n);
 /* Learned positions and the embedding of token type 0, which every row has, as one table
@@ -188,6 +194,7 @@ typedef struct {
 } mn_glu_form;
 int32_t mn_g_glu(mn_model_graph *g, int32_t gate, int32_t up, mn_glu_form form);
 int32_t mn_g_add(mn_model_graph *g, int32_t a, int32_t b);
+int32_t mn_g_mul(mn_model_graph *g, int32_t a, int32_t b);
 int32_t mn_g_scale(mn_model_graph *g, int32_t x, double factor);
 /* by the tensor of one value; x itself where the model has none */
 int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name);

@@ -213,6 +213,13 @@ int32_t mn_g_add(mn_model_graph *g, int32_t a, int32_t b) {
     return graph_op_end(g, like(g, "add", a));
 }
 
+int32_t mn_g_mul(mn_model_graph *g, int32_t a, int32_t b) {
+    mn_gb_begin(g, MN_OP_MUL);
+    mn_gb_in(g, a);
+    mn_gb_in(g, b);
+    return graph_op_end(g, like(g, "mul", a));
+}
+
 static int32_t scale(mn_model_graph *g, int32_t x, double factor, int32_t y) {
     mn_gb_begin(g, MN_OP_SCALE);
     mn_gb_in(g, x);

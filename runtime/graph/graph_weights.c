@@ -369,6 +369,54 @@ int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_
     return graph_weight_part_of(g, name, optional, part, 2, cols);
 }
 
+/* An entry of the graph's own with rows [lo, lo + n) of every expert of e; NULL as above. The bytes
+ * between two experts' rows belong to other parts. */
+static mn_model_tensor_entry *cut_experts(mn_model_graph *g, const mn_model_tensor_entry *e,
+                                          mn_row_part part) {
+    const size_t n_planes = (size_t)e->info.n_parts * e->info.n_planes;
+    mn_model_tensor_entry *cut = mn_arena_alloc(&g->arena, 1, sizeof *cut);
+    mn_plane *planes = mn_arena_alloc(&g->arena, n_planes, sizeof *planes);
+    if (!cut || !planes) {
+        mn_gb_no_memory(g);
+        return NULL;
+    }
+    *cut = *e;
+    for (size_t i = 0; i < n_planes; i++) {
+        mn_plane *p = &planes[i];
+        *p = *mn_tensor_plane(&e->info, (uint32_t)i / e->info.n_planes,
+                              (uint32_t)i % e->info.n_planes);
+        if (p->dim[1] != part.total) /* one value for all rows */
+            continue;
+        const uint64_t skipped = (uint64_t)part.lo * (uint64_t)p->stride[1];
+        p->ptr = (const char *)p->ptr + skipped;
+        p->bytes -= skipped;
+        p->dim[1] = part.n;
+    }
+    cut->info.planes = planes;
+    cut->info.plane_stride = sizeof *planes;
+    cut->info.dim[1] = part.n;
+    cut->n_elements = e->n_elements / (uint64_t)part.total * (uint64_t)part.n;
+    cut->bytes = e->bytes / (uint64_t)part.total * (uint64_t)part.n;
+    return cut;
+}
+
+int32_t mn_g_part_experts(mn_model_graph *g, const char *name, int64_t n, mn_row_part part,
+                          int64_t cols) {
+    char full[NAME];
+    char own[NAME + 32];
+    const int64_t stored[] = {n, part.total, cols};
+    const int64_t dim[] = {n, part.n, cols};
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, false);
+    if (!e || !graph_weight_fits(g, &e->info, 3, stored))
+        return -1;
+    const mn_model_tensor_entry *cut = cut_experts(g, e, part);
+    if (!cut)
+        return -1;
+    snprintf(own, sizeof own, "%s[%lld]", full, (long long)part.lo);
+    return weight_of(g, own, cut, 3, dim);
+}
+
 /* ---- widened --------------------------------------------------------------------------------- */
 
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int64_t n) {
@@ -378,6 +426,23 @@ int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int6
     if (w.constant)
         return mn_gb_weight(g, full, MN_F32, 1, &n, w);
     return -1;
+}
+
+int32_t mn_g_expert_factors(mn_model_graph *g, const char *name, int64_t n, int64_t rows) {
+    const int64_t dim[] = {n, rows, 1};
+    char full[NAME];
+    full_name(g, name, full);
+    const float *factors = mn_gb_widen(g, full, true, n);
+    if (!factors)
+        return -1;
+    float *wide = mn_arena_alloc(&g->arena, (size_t)(n * rows), sizeof *wide);
+    if (!wide) {
+        mn_gb_no_memory(g);
+        return -1;
+    }
+    for (int64_t i = 0; i < n * rows; i++)
+        wide[i] = factors[i / rows];
+    return mn_gb_weight(g, full, MN_F32, 3, dim, (mn_graph_weight){.constant = wide});
 }
 
 int32_t mn_g_ones(mn_model_graph *g, int64_t n) {

@@ -205,6 +205,19 @@ def released_gemma4(m):
         m.config.pop(key)
 
 
+def apart_gemma4(m):
+    """Gates and ups of the experts as two tensors under MLX's names."""
+    for name, (kind, shape, raw) in list(m.tensors.items()):
+        if name.endswith(".experts.gate_up_proj"):
+            half = len(raw) // shape[0] // 2
+            del m.tensors[name]
+            for which, at in (("gate", 0), ("up", half)):
+                rows = b"".join(raw[2 * half * i + at:2 * half * i + at + half] for i in range(shape[0]))
+                m.tensors[name.replace("gate_up_proj", "switch_glu.%s_proj.weight" % which)] = (kind, [shape[0], shape[1] // 2, shape[2]], rows)
+        elif name.endswith(".experts.down_proj"):
+            m.tensors[name.replace("down_proj", "switch_glu.down_proj.weight")] = m.tensors.pop(name)
+
+
 def nested_gemma4(m):
     text = dict(m.config)
     text.pop("architectures")
@@ -235,6 +248,8 @@ VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys"
     (name, "data at an odd place", odd_place) for name in ("gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt2", "llama", "mixtral", "phi3", "stablelm-parallel")] + [
     (name, "tensors in any order", any_order) for name in ("gemma3", "gpt-oss-mxfp4", "gpt2", "granite-hybrid", "mixtral", "qwen3-moe", "stablelm-parallel")] + [
     ("gemma4", "as released", released_gemma4),
+    ("gemma4-moe", "the text part", nested_gemma4),
+    ("gemma4-moe", "gates and ups apart", apart_gemma4),
     ("gemma4", "as released, the text part", lambda m: (released_gemma4(m), nested_gemma4(m))),
     ("gemma", "hidden_act gelu", put(hidden_act="gelu", hidden_activation=None)),
     ("gemma", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_act", "vocab_size")),

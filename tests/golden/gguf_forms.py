@@ -19,7 +19,9 @@ IN_LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_nor
             "mlp.router": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "ln_1": "attn_norm", "ln_2": "ffn_norm",
             "layer_scalar": "layer_output_scale", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
             "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
-            "mlp.moe_statics": "exp_probs_b"}
+            "mlp.moe_statics": "exp_probs_b", "router.proj": "ffn_gate_inp", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+            "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2"}
+FACTORS = {"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.final_layernorm": "output_norm", "lm_head": "output", "transformer.wte": "token_embd",
        "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm"}
@@ -27,7 +29,7 @@ ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen3_moe": "
         "ernie4_5_moe": "ernie4_5-moe"}
 TYPES = {"F32": TENSOR_F32, "F16": TENSOR_F16, "BF16": TENSOR_BF16}
 ADJACENT = ("llama", "granite", "smollm3")
-LONG = ("gemma2", "gemma3", "gemma4", "gpt-oss", "olmo2")  # norms before and after a block, or after it alone
+LONG = ("gemma2", "gemma3", "gemma4", "gemma4-moe", "gemma4-moe-plain", "gpt-oss", "olmo2")  # norms before and after a block, or after it alone
 
 
 class Form:
@@ -110,7 +112,7 @@ class Form:
         experts = c.get("num_local_experts") or c.get("num_experts") or c.get("moe_num_experts")
         if experts:
             self.key("expert_count", U32, experts)
-            self.key("expert_used_count", U32, c.get("num_experts_per_tok") or c["moe_k"])
+            self.key("expert_used_count", U32, c.get("num_experts_per_tok") or c.get("top_k_experts") or c["moe_k"])
             if self.arch != "llama":
                 self.key("expert_feed_forward_length", U32, c.get("moe_intermediate_size", c["intermediate_size"]))
         if "moe_num_shared_experts" in c:
@@ -156,6 +158,8 @@ class Form:
         if stem in TOP:
             return TOP[stem] + "." + kind
         parts = stem.split(".", 3)  # model.layers.N.what
+        if parts[3] in FACTORS:
+            return "blk.%s.%s" % (parts[2], FACTORS[parts[3]])
         what = POST_NORMS.get(parts[3]) if self.arch in LONG else None
         return "blk.%s.%s.%s" % (parts[2], what or IN_LAYER[parts[3]], kind)
 
@@ -167,7 +171,7 @@ class Form:
             values = self.m.floats(native)
             if self.arch in ("gemma", "gemma2", "gemma3") and "norm" in name:
                 values = [v + 1 for v in values]
-            if name.endswith("sinks.weight") or name.endswith("bias") or "norm" in name:
+            if name.endswith(("sinks.weight", "bias", ".scale")) or "norm" in name:
                 raw, kind = struct.pack("<%df" % len(values), *values), "F32"
         size = len(raw) // product(shape)
         if self.arch == "gpt2" and len(shape) == 2 and (".attn_" in name or ".ffn_" in name):
@@ -185,6 +189,10 @@ class Form:
                 continue
             done.add(native)
             layer = native.split(".")[2]
+            if self.arch == "gemma4":  # gate and up stay one
+                kind, shape, raw = self.m.tensors[native]
+                yield "blk.%s.ffn_%s_exps.weight" % (layer, {"gate_up_proj": "gate_up", "down_proj": "down"}[rest]), list(shape), TYPES[kind], raw
+                continue
             if rest[0].isdigit():
                 number, _, which = rest.partition(".")
                 which = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}[which.split(".")[0]]
@@ -359,6 +367,19 @@ def unknown(f, tensors):
     return list(tensors) + [("mood.weight", [3], TENSOR_F32, bytes(12)), ("blk.0.attn_rot_embd.weight", [3], TENSOR_F32, bytes(12))]
 
 
+def one_gate_up(f, tensors):
+    """Gates and ups of all experts in one tensor, as newer converters may write them."""
+    found = {name: (shape, kind, raw) for name, shape, kind, raw in tensors}
+    for name, (shape, kind, raw) in found.items():
+        if name.endswith("ffn_gate_exps.weight"):
+            other = found[name.replace("gate", "up")][2]
+            one = len(raw) // shape[0]
+            both = b"".join(raw[i * one:(i + 1) * one] + other[i * one:(i + 1) * one] for i in range(shape[0]))
+            yield name.replace("gate", "gate_up"), [shape[0], 2 * shape[1], shape[2]], kind, both
+        elif not name.endswith("ffn_up_exps.weight"):
+            yield name, shape, kind, raw
+
+
 def gating(f, tensors):
     f.key("expert_gating_func", U32, 1)  # softmax
     f.key("expert_weights_scale", F32, 1.0)
@@ -387,7 +408,8 @@ EVERY = ["ernie4.5-moe", "ernie4.5-moe-plain", "gemma", "gemma2", "gemma3", "gem
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "stablelm", "stablelm-parallel"]
 VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}), ("phi2", fused_qkv, {}), ("phi2-wide", fused_qkv, {}), ("gpt2", output_too, {}),
             ("gemma", output_too, {}), ("phi3", attn_factor, {}), ("gemma3", newer_gemma3, {}),
-            ("gpt-oss", without("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), {}), ("qwen3-moe", gating, {}), ("mixtral", gating, {}),
+            ("gpt-oss", without("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), {}), ("qwen3-moe", gating, {}), ("mixtral", gating, {}), ("mixtral", one_gate_up, {}),
+            ("qwen3-moe", one_gate_up, {}),
             ("qwen3-moe", without("feed_forward_length"), {}), ("llama-wide", per_layer, {}), ("gemma3", per_layer, {}),
             ("qwen3", unknown, {}), ("llama", unknown, {"version": 2}), ("llama", unknown, {"alignment": 4096}), ("qwen2", unknown, {"version": 2, "alignment": 8}), ("qwen2", qwen2vl, {}),
             ("llama", named("internlm2"), {}), ("llama", named("baichuan"), {}), ("llama", named("xverse"), {}), ("qwen2", named("exaone"), {}),

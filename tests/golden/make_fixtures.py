@@ -105,6 +105,12 @@ MODELS = {
     "olmo": (tf.OlmoConfig, dict(TINY, num_hidden_layers=2)),
     "ministral": (tf.MinistralConfig, dict(SMALL, num_hidden_layers=4, head_dim=20, sliding_window=12,
                                            layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
+    "gemma4-moe": (tf.Gemma4TextConfig, dict(SMALL, num_hidden_layers=3, head_dim=16, global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True,
+                                             sliding_window=12, hidden_size_per_layer_input=0, final_logit_softcapping=3.0, enable_moe_block=True, num_experts=6,
+                                             top_k_experts=2, moe_intermediate_size=32, layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
+    "gemma4-moe-plain": (tf.Gemma4TextConfig, dict(TINY, num_hidden_layers=2, head_dim=8, global_head_dim=8, sliding_window=9, hidden_size_per_layer_input=0,
+                                                   enable_moe_block=True, num_experts=5, top_k_experts=3, moe_intermediate_size=24,
+                                                   layer_types=["sliding_attention", "full_attention"])),
     "gemma4-plain": (tf.Gemma4TextConfig, dict(TINY, num_hidden_layers=2, head_dim=8, global_head_dim=16, sliding_window=9, hidden_size_per_layer_input=0,
                                                layer_types=["sliding_attention", "full_attention"])),
     "gemma-plain": (tf.GemmaConfig, dict(TINY, head_dim=8)),
@@ -130,7 +136,7 @@ MODELS = {
                                                  tie_word_embeddings=True)),
 }
 LONG_PROMPT = {"gemma4": 170}  # several pages of every group
-SEEDS = {"granite-moe-shared": 1}  # where the usual seed makes a near tie of experts (moved)
+SEEDS = {"granite-moe-shared": 1, "gemma4-moe": 202}  # where the usual seed makes a near tie of experts (moved)
 
 
 def randomise(model, seed):
@@ -138,8 +144,9 @@ def randomise(model, seed):
     gen, kind = torch.Generator().manual_seed(seed), model.config.model_type
     for name, p in model.named_parameters():
         std = 0.5 if p.dim() == 1 else 1.6 / (p.shape[-1] ** 0.5)
-        mean = 1.0 if "norm" in name and name.endswith("weight") and ("gemma" not in kind or "gemma4" in kind) else 0.0
+        mean = 1.0 if "norm" in name and name.endswith("weight") and ("gemma" not in kind or "gemma4" in kind) or name.endswith("scale") else 0.0
         size = 0.25 if "gemma4" in kind and "q_norm" in name else 1.0  # its scale of q k is 1
+        size = p.shape[-1] ** 0.5 if "router.proj" in name else size  # its logits are divided by that
         p.data = (size * (torch.randn(p.shape, generator=gen) * (0.2 if mean else std) + mean)).bfloat16().float()
     for name, b in model.named_buffers():
         if name.endswith("e_score_correction_bias"):

@@ -118,6 +118,8 @@ FOLDERS = [
     ("google/paligemma-3b-pt-224", "gemma", IN_TEXT + [more(*SIGLIP[:-2]), more("multi_modal_projector.linear.weight", "multi_modal_projector.linear.bias"), inside("paligemma")]),
     ("google/gemma-4-31b-it", "gemma4", NEWER + [more("model.vision_tower.patch_embedder.input_proj.weight", "model.vision_tower.encoder.layers.0.self_attn.q_proj.linear.weight",
                                                       "model.embed_vision.embedding_projection.weight"), inside("gemma4")]),
+    ("google/gemma-4-26b-a4b-it", "gemma4-moe", NEWER + [more("model.vision_tower.patch_embedder.input_proj.weight", "model.embed_vision.embedding_projection.weight"),
+                                                         inside("gemma4")]),
     ("allenai/OLMo-2-1124-7B-Instruct", "olmo2", []),
     ("ibm-granite/granite-3.1-2b-instruct", "granite", []),
     ("ibm-granite/granite-4.0-micro", "granite-hybrid", []),
@@ -151,6 +153,7 @@ FILES = [
     ("Qwen3-30B-A3B", "qwen3-moe", []),
     ("stablelm-2-12b", "stablelm-parallel", []),
     ("OLMo-2-1124-7B", "olmo2", []),
+    ("gemma-4-26b-a4b", "gemma4-moe", []),
 ]
 
 

@@ -105,7 +105,8 @@ static void spell(const mn_graph *g, char *out, size_t cap) {
 }
 
 #define ATTENTION "N?LN{0,3}(RR)?N{0,2}KALN?S?"
-#define FORWARD "N?(LGL|LCL|LTMGMB(LGL(LTB)?D)?)N?S?"
+#define CHOSEN "TMG(TMU)?MB"
+#define FORWARD "N?(LGL(NNLSN" CHOSEN "ND)?|LCL|L" CHOSEN "(LGL(LTB)?D)?)N?S?"
 static void check_order(void *order, const char *name, const mn_graph *g) {
     char word[4096];
     spell(g, word, sizeof word);
