@@ -316,7 +316,7 @@ typedef struct {
     /* is_encoder 1: rows see the whole text (BERT, XLM-R): the model embeds and generates
      * nothing; is_reranker 1: it scores pairs of texts (mn_session_score) */
     int32_t is_encoder, is_reranker;
-    int64_t n_embd;       /* numbers per hidden state: the length of an embedding; 0 = unknown */
+    int64_t n_embd;       /* the length of an embedding, behind its layers; 0 = unknown */
     const char *known_as; /* the name that found it ("org/repo:Q4_K_M"); "" = a path was given */
     uint32_t found, pad2; /* MN_FOUND_* */
 } mn_model_info;

@@ -302,6 +302,8 @@ static void read_architecture(config_reader *c) {
         return;
     }
     c->arch = c->family->arch;
+    if (c->family->arch_both_ways && config_bool(c, "use_bidirectional_attention", false))
+        c->arch = c->family->arch_both_ways;
     fill_defaults(c);
     if (c->family->prepare && !c->status)
         c->family->prepare(c);
@@ -774,6 +776,9 @@ mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_err
         return status;
     config_reader c = {.parsed = p, .file = f, .err = err, .root = facts->config, .arch = ""};
     c.status = json_unique(p->host, f, facts->config, err);
+    facts->is_module = !c.status && module_is_dense(facts->config);
+    if (facts->is_module)
+        return module_read(p, f, facts->config, err);
     if (!c.status)
         hf_read_all(&c);
     facts->tied = c.tied;

@@ -691,6 +691,7 @@ static const struct model_family families[] = {
     {.model_type = "gemma3_text",
      .class_name = "Gemma3ForCausalLM",
      .arch = "gemma3",
+     .arch_both_ways = "gemma-embedding",
      .window = WINDOW_SOME,
      .window_period = 6,
      .period_key = true,

@@ -49,6 +49,7 @@ struct model_family {
     const char *model_type;
     const char *class_name;
     const char *arch;
+    const char *arch_both_ways; /* where use_bidirectional_attention is true; NULL: refused */
     /* names in a layer that differ from the usual ones, ended by {0} */
     const name_pair *own;
     const size_keys *keys;       /* NULL: the usual ones */

@@ -32,8 +32,10 @@ static void expect_number(config_reader *c, const char *key, double value) {
                          MN_STR_ARG(c->file->name), key, found, value);
 }
 
+/* Attention in both directions is EmbeddingGemma's, an architecture of its own. */
 void family_gemma(config_reader *c) {
-    refuse_true(c, "use_bidirectional_attention");
+    if (!c->family->arch_both_ways)
+        refuse_true(c, "use_bidirectional_attention");
 }
 
 /* attention.scale is 1 / sqrt(query_pre_attn_scalar), whatever the heads' size is. A cap on the

@@ -410,7 +410,7 @@ static mn_status checkpoint_read_model(mn_parsed *p, folder dir, model_join join
     mn_status status = checkpoint_read_tensors(p, dir, err);
     if (!status)
         status = config_read(p, config, &facts, err);
-    if (!status)
+    if (!status && !facts.is_module)
         status = make_canonical(p, join, &facts, err);
     cJSON_Delete(facts.config);
     return status;

@@ -40,6 +40,7 @@ typedef struct {
     int64_t n_head, n_head_kv; /* of the first layer; 0: they differ by kind of layer */
     bool tied;
     bool classifies; /* its class keeps the head that scores a text */
+    bool is_module;  /* no model: a module of sentence-transformers (module.c), which is read */
 } model_facts;
 
 /* ---- names.c --------------------------------------------------------------------------------- */
@@ -122,6 +123,12 @@ void config_put_float(config_reader *c, const char *key, const char *in, const c
 void config_put_bool(config_reader *c, const char *key, const char *native, bool v);
 void config_put_str(config_reader *c, const char *key, const char *in, const char *native,
                     const char *v);
+
+/* ---- module.c -------------------------------------------------------------------------------- */
+/* config.json of sentence-transformers' module Dense, which is no model's. */
+bool module_is_dense(const cJSON *root);
+/* Its metadata ("minerva.dense.activation") and its tensors, which keep their names. */
+mn_status module_read(mn_parsed *p, const mn_file *f, cJSON *root, mn_error *err);
 
 /* ---- rope.c ---------------------------------------------------------------------------------- */
 void config_read_rope(config_reader *c);

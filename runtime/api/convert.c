@@ -3,6 +3,7 @@
 #include "opened/opened.h"
 #include "convert/convert.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* "" and NULL: *out NULL, the types stay as they are. */
@@ -49,6 +50,43 @@ static mn_status put_pooling(mn_convert_plan *p, const mn_model *m, mn_error *er
     mn_status st = mn_convert_arch_int(p, "pooling_type", m->embed.pooling, err);
     if (!st && m->embed.norm == MN_NORM_NONE)
         st = mn_convert_bool(p, MN_EMBED_NORM_KEY, false, err);
+    return st;
+}
+
+/* Layer `no` behind the pooling, out of a folder of its own. */
+static mn_status put_dense_layer(mn_convert_plan *p, const mn_head_layer *l, uint32_t no,
+                                 mn_error *err) {
+    char name[48];
+    snprintf(name, sizeof name, "dense_%u.weight", no);
+    mn_status st = mn_convert_put_matrix(p, name, l->weight, l->n_out, l->n_in, err);
+    snprintf(name, sizeof name, "dense_%u.bias", no);
+    if (!st && l->bias)
+        st = mn_convert_put_matrix(p, name, l->bias, 0, l->n_out, err);
+    snprintf(name, sizeof name, "dense_%u_feat_in", no);
+    if (!st)
+        st = mn_convert_arch_int(p, name, l->n_in, err);
+    snprintf(name, sizeof name, "dense_%u_feat_out", no);
+    return st ? st : mn_convert_arch_int(p, name, l->n_out, err);
+}
+
+/* Layers behind the pooling: those that are no tensors of the model yet; activations, for which
+ * GGUF has no key. */
+static mn_status put_dense(mn_convert_plan *p, const mn_model *m, mn_error *err) {
+    static const char *const acts[] = {"none", "tanh", "gelu", "relu", "silu"};
+    const mn_head *h = &m->embed.dense;
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < h->n && !st; i++) {
+        const uint32_t no = MN_DENSE_FIRST + i;
+        char name[48];
+        snprintf(name, sizeof name, "minerva.dense_%u.activation", no);
+        const char *key = mn_arena_strndup(&p->arena, name, strlen(name));
+        if (!key)
+            return mn_fail_memory(err, sizeof name);
+        if (m->embed.from_folders)
+            st = put_dense_layer(p, &h->layer[i], no, err);
+        if (!st && h->layer[i].act != MN_HEAD_NONE)
+            st = mn_convert_str(p, key, mn_str_of(acts[h->layer[i].act]), err);
+    }
     return st;
 }
 
@@ -129,6 +167,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         st = put_sampling(&p, m, err);
     if (!st)
         st = put_pooling(&p, m, err);
+    if (!st)
+        st = put_dense(&p, m, err);
     if (!st)
         st = put_head(&p, m, err);
     if (!st)

@@ -275,6 +275,7 @@ void mn_model_free(mn_model *m) {
     mn_free(m->known_as);
     mn_free(m->embed.refusal);
     mn_head_free(m);
+    mn_arena_free(&m->embed.dense.arena);
     mn_free(m->stop);
     mn_free(m->told);
     mn_held_free(m->held);
@@ -294,6 +295,8 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
     int64_t width = 0;
     snprintf(key, sizeof key, "%.64s.embedding_length", m->arch);
     mn_meta_i64(&c->meta, key, 0, INT64_MAX, &width, NULL);
+    if (m->embed.dense.n)
+        width = m->embed.dense.layer[m->embed.dense.n - 1].n_out;
     int64_t vocab = 0;
     if (embd && embd->info.n_dim == 2)
         vocab = embd->info.dim[0];

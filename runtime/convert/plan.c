@@ -216,6 +216,23 @@ static mn_status convert_put_values(mn_convert_plan *p, const char *name, const 
     return convert_place(p, out, err);
 }
 
+mn_status mn_convert_put_matrix(mn_convert_plan *p, const char *name, const float *values,
+                                int64_t rows, int64_t cols, mn_error *err) {
+    const char *copy = mn_arena_strndup(&p->arena, name, strlen(name));
+    if (!copy)
+        return convert_no_memory(err);
+    if (!rows)
+        return convert_put_values(p, copy, values, cols, err);
+    mn_out_tensor out = {
+        .name = mn_str_of(copy),
+        .values = values,
+        .n_dim = 2,
+        .dim = {rows, cols},
+    };
+    mn_dtype_by_id(MN_F32, &out.type);
+    return convert_place(p, out, err);
+}
+
 /* Where checkpoints have numbers in their configuration GGUF has tensors: the factors of llama3's
  * and longrope's scaling, and of heads that rotate in part. */
 const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p) {

@@ -108,7 +108,7 @@ static void reorder(const mn_out_tensor *t, float *x, float *spare) {
 /* Row `row` of t, if its stored form can be moved without computing values. */
 static bool move_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     if (t->values)
-        memcpy(out, t->values, t->bytes);
+        memcpy(out, t->values + row * t->cols, t->row_bytes);
     else if (is_plain_copy(t) && (t->n_dim > 1 || !t->order.head))
         copy_row(t, row, out);
     else if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4)

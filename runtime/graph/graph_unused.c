@@ -144,8 +144,7 @@ static bool is_of_ends(const mn_model_graph *g, mn_str name) {
     for (size_t i = 0; i < MN_COUNT(stems); i++)
         if (unused_begins(name, stems[i]))
             return true;
-    /* layers behind the pooling, which nobody computes yet */
-    return unused_begins(name, g->embeds ? "dense_" : "output.");
+    return !g->embeds && unused_begins(name, "output.");
 }
 
 typedef enum { SPARE, UNKNOWN, MISSED } use;
@@ -160,7 +159,8 @@ static use unused_use_of(const mn_model_graph *g, const mn_tensor_info *t) {
         return MISSED;
     if (unused_begins(t->name, "rope_factors_")) /* the other set of the two */
         return SPARE;
-    if (unused_begins(t->name, "cls.")) /* the host's, behind the pooling (runtime/opened/head.c) */
+    /* the host's, behind the pooling (runtime/opened/head.c, dense.c) */
+    if (unused_begins(t->name, "cls.") || unused_begins(t->name, "dense_"))
         return SPARE;
     return UNKNOWN;
 }

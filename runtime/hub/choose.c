@@ -4,8 +4,8 @@
  * (MN_PATTERN_WHOLE) is a model of its own, or a shard of one: a group. All groups of a folder are
  * the same model at different sizes, or different models; their names say which quantisation each
  * is. A folder in Hugging Face layout is one model: the shards at its top, the files that mark it,
- * and the companion files that the runtime reads. Nothing else is ever chosen, so that no program
- * is. */
+ * the companion files that the runtime reads, and what sentence-transformers' modules have in
+ * folders of their own. Nothing else is ever chosen, so that no program is. */
 #include "hub/names.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -375,6 +375,24 @@ static uint32_t kinds_at(const choosing *c, uint32_t i) {
     return mn_is_companion(name) ? kinds | KIND(FOLDER) : kinds;
 }
 
+/* Whether file i belongs to one of the modules that a modules.json beside the model names:
+ * "1_Pooling/config.json", and of layers "2_Dense/model.safetensors". */
+static bool is_of_module(const choosing *c, uint32_t i) {
+    static const char *const files[] = {"_Pooling/config.json", "_Dense/config.json",
+                                        "_Dense/model.safetensors"};
+    const mn_str s = c->files[i].name;
+    uint64_t digits = 0;
+    bool listed = false;
+    bool fits = false;
+    while (digits < s.len && s.ptr[digits] >= '0' && s.ptr[digits] <= '9')
+        digits++;
+    for (size_t k = 0; digits && k < MN_COUNT(files); k++)
+        fits = fits || mn_str_is((mn_str){s.ptr + digits, s.len - digits}, files[k]);
+    for (uint32_t k = 0; fits && k < c->n_files; k++)
+        listed = listed || mn_str_is(c->files[k].name, "modules.json");
+    return listed;
+}
+
 /* Whether all shards that the name of file i counts are there. */
 static bool has_siblings(const choosing *c, uint32_t i) {
     mn_name_hit own;
@@ -420,7 +438,7 @@ static mn_status choose_folder(const choosing *c, uint8_t *chosen, mn_hub_choice
     out->bytes = 0;
     for (uint32_t i = 0; i < c->n_files; i++) {
         const uint32_t kinds = kinds_at(c, i);
-        chosen[i] = kinds && (!has_weights || (kinds & ~KIND(COMPANION)));
+        chosen[i] = (kinds && (!has_weights || (kinds & ~KIND(COMPANION)))) || is_of_module(c, i);
         out->n_chosen += chosen[i];
         out->bytes += chosen[i] ? c->files[i].bytes : 0;
     }

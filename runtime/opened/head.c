@@ -11,9 +11,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LABELS = 4096, MOST_WIDTH = 1 << 20 };
+enum { MOST_WIDTH = MN_HEAD_WIDTH };
 
-static const char *const head_acts[] = {"none", "tanh", "gelu", "relu", "silu"};
+bool mn_head_act_of(mn_str name, uint32_t *act) {
+    static const char *const names[] = {"none", "tanh", "gelu", "relu", "silu"};
+    for (uint32_t i = 0; i < MN_COUNT(names); i++) {
+        if (!mn_str_is(name, names[i]))
+            continue;
+        *act = i;
+        return true;
+    }
+    return false;
+}
 
 /* Why there are no scores; the first reason stays. */
 static mn_status refuse_head(mn_model *m, const char *why) {
@@ -32,17 +41,18 @@ static float *head_values(mn_head *h, const mn_tensor_info *t, uint64_t rows, in
     return v;
 }
 
-static const mn_tensor_info *head_find(const mn_model *m, const char *stem, const char *ending) {
+static const mn_tensor_info *head_find(const mn_canonical *c, const char *stem,
+                                       const char *ending) {
     char name[64];
     snprintf(name, sizeof name, "%s%s", stem, ending);
-    const mn_model_tensor_entry *e = mn_canonical_tensor(m->canonical, name);
+    const mn_model_tensor_entry *e = mn_canonical_tensor(c, name);
     return e ? &e->info : NULL;
 }
 
 /* A vector of n numbers that may be absent: *out NULL. MN_BAD_FILE: it is none. */
-static mn_status head_vector(const mn_model *m, mn_head *h, const char *stem, const char *ending,
-                             uint32_t n, const float **out, mn_error *err) {
-    const mn_tensor_info *t = head_find(m, stem, ending);
+static mn_status head_vector(const mn_canonical *c, mn_head *h, const char *stem,
+                             const char *ending, uint32_t n, const float **out, mn_error *err) {
+    const mn_tensor_info *t = head_find(c, stem, ending);
     *out = NULL;
     if (!t)
         return MN_OK;
@@ -53,11 +63,9 @@ static mn_status head_vector(const mn_model *m, mn_head *h, const char *stem, co
     return *out ? MN_OK : mn_fail_memory(err, n * sizeof **out);
 }
 
-/* The layer of this stem, which reads n_in numbers, behind those that h has. MN_END: there is
- * none. */
-static mn_status head_layer(const mn_model *m, mn_head *h, const char *stem, uint32_t n_in,
-                            mn_error *err) {
-    const mn_tensor_info *t = head_find(m, stem, ".weight");
+mn_status mn_head_layer_read(const mn_canonical *c, mn_head *h, const char *stem, uint32_t n_in,
+                             mn_error *err) {
+    const mn_tensor_info *t = head_find(c, stem, ".weight");
     mn_head_layer *l = &h->layer[h->n];
     char norm[48];
     if (!t)
@@ -71,12 +79,12 @@ static mn_status head_layer(const mn_model *m, mn_head *h, const char *stem, uin
     l->weight = head_values(h, t, (uint64_t)rows, n_in);
     if (!l->weight)
         return mn_fail_memory(err, (uint64_t)rows * n_in * sizeof *l->weight);
-    mn_status st = head_vector(m, h, stem, ".bias", l->n_out, &l->bias, err);
+    mn_status st = head_vector(c, h, stem, ".bias", l->n_out, &l->bias, err);
     snprintf(norm, sizeof norm, "%s.norm", stem);
     if (!st)
-        st = head_vector(m, h, norm, ".weight", l->n_out, &l->norm, err);
+        st = head_vector(c, h, norm, ".weight", l->n_out, &l->norm, err);
     if (!st)
-        st = head_vector(m, h, norm, ".bias", l->n_out, &l->norm_bias, err);
+        st = head_vector(c, h, norm, ".bias", l->n_out, &l->norm_bias, err);
     h->widest = MN_MAX(h->widest, MN_MAX(l->n_in, l->n_out));
     h->n += !st;
     return st;
@@ -121,10 +129,10 @@ static mn_status head_labels(const mn_model *m, mn_head *h, mn_error *err) {
 /* A decoder that was trained to answer yes or no (Qwen3-Reranker): the rows of these two tokens in
  * the matrix that makes logits. Its name alone tells it from the model that it was made of. */
 static mn_status head_of_words(mn_model *m, mn_head *h, mn_error *err) {
-    const mn_tensor_info *t = head_find(m, "output", ".weight");
+    const mn_tensor_info *t = head_find(m->canonical, "output", ".weight");
     int32_t ids[2] = {-1, -1};
     if (!t)
-        t = head_find(m, "token_embd", ".weight");
+        t = head_find(m->canonical, "token_embd", ".weight");
     if (m->tokenizer) {
         ids[0] = mn_tokenizer_find(m->tokenizer, mn_str_of("yes"));
         ids[1] = mn_tokenizer_find(m->tokenizer, mn_str_of("no"));
@@ -148,7 +156,7 @@ static mn_status head_of_words(mn_model *m, mn_head *h, mn_error *err) {
 
 /* ---- what the files say ---------------------------------------------------------------------- */
 /* The activation behind the first of two layers, and how a text is pooled. */
-static mn_status head_facts(const mn_model *m, mn_head *h, mn_error *err) {
+static mn_status head_facts(const mn_model *m, mn_head *h, uint32_t *first, mn_error *err) {
     static const char *const poolings[] = {"cls", "mean", "last"};
     static const uint32_t ids[] = {MN_POOLING_CLS, MN_POOLING_MEAN, MN_POOLING_LAST};
     const bool encoder = mn_hparams_is_encoder(m->canonical);
@@ -160,15 +168,11 @@ static mn_status head_facts(const mn_model *m, mn_head *h, mn_error *err) {
         st = mn_meta_str(meta, MN_HEAD_POOLING_KEY, &pooling, err);
     if (st && st != MN_END)
         return st;
-    h->act = MN_COUNT(head_acts);
-    for (uint32_t i = 0; i < MN_COUNT(head_acts); i++)
-        if (mn_str_is(act, head_acts[i]))
-            h->act = i;
     h->pooling = MN_COUNT(ids);
     for (uint32_t i = 0; i < MN_COUNT(ids); i++)
         if (mn_str_is(pooling, poolings[i]))
             h->pooling = i;
-    if (h->act == MN_COUNT(head_acts) || h->pooling == MN_COUNT(ids))
+    if (!mn_head_act_of(act, first) || h->pooling == MN_COUNT(ids))
         return mn_fail(err, MN_UNSUPPORTED,
                        "a head with the activation \"%.*s\" and the pooling \"%.*s\"; known: none, "
                        "tanh, gelu, relu, silu; cls, mean, last",
@@ -192,6 +196,7 @@ static bool says_reranker(const char *name) {
 
 static mn_status read_head(mn_model *m, mn_head *h, mn_error *err) {
     int64_t width = 0;
+    uint32_t act = MN_HEAD_NONE;
     char key[96];
     snprintf(key, sizeof key, "%.64s.embedding_length", m->arch);
     mn_status st = mn_meta_i64(&m->canonical->meta, key, 1, MOST_WIDTH, &width, err);
@@ -200,14 +205,16 @@ static mn_status read_head(mn_model *m, mn_head *h, mn_error *err) {
     h->eps = 1e-5;
     snprintf(key, sizeof key, "%.64s.attention.layer_norm_epsilon", m->arch);
     mn_meta_f64(&m->canonical->meta, key, &h->eps, NULL);
-    st = head_facts(m, h, err);
+    st = head_facts(m, h, &act, err);
     if (st)
         return st;
-    st = head_layer(m, h, "cls", (uint32_t)width, err);
-    if (!st)
+    st = mn_head_layer_read(m->canonical, h, "cls", (uint32_t)width, err);
+    if (!st) {
         width = h->layer[0].n_out;
+        h->layer[0].act = act;
+    }
     if (!st || st == MN_END)
-        st = head_layer(m, h, "cls.output", (uint32_t)width, err);
+        st = mn_head_layer_read(m->canonical, h, "cls.output", (uint32_t)width, err);
     if (st)
         return st;
     st = head_labels(m, h, err);
@@ -222,7 +229,7 @@ static mn_status read_head(mn_model *m, mn_head *h, mn_error *err) {
 mn_status mn_head_read(mn_model *m, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
     mn_head *h = &m->score.head;
-    const bool scores = head_find(m, "cls.output", ".weight") != NULL;
+    const bool scores = head_find(m->canonical, "cls.output", ".weight") != NULL;
     mn_status st;
     if (!scores && (strcmp(m->arch, "qwen3") || !says_reranker(m->name)))
         return MN_OK;
@@ -289,17 +296,27 @@ static void head_norm(const mn_head_layer *l, double eps, double *x) {
     }
 }
 
+/* Sums of eight interleaved parts, so that the compiler can use vectors. */
+static double head_dot(const float *w, const double *x, uint32_t n) {
+    double sum[8] = {0};
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (uint32_t k = 0; k < 8; k++)
+            sum[k] += (double)w[i + k] * x[i + k];
+    for (; i < n; i++)
+        sum[0] += (double)w[i] * x[i];
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
 const double *mn_head_apply(const mn_head *h, const double *x, double *scratch) {
     for (uint32_t k = 0; k < h->n; k++) {
         const mn_head_layer *l = &h->layer[k];
         double *y = scratch + (k % 2) * (size_t)h->widest; // [n_out]
         for (uint32_t i = 0; i < l->n_out; i++) {
-            const float *row = l->weight + (size_t)i * l->n_in;
-            y[i] = l->bias ? (double)l->bias[i] : 0;
-            for (uint32_t j = 0; j < l->n_in; j++)
-                y[i] += (double)row[j] * x[j];
-            if (k + 1 < h->n)
-                y[i] = head_act(h->act, y[i]);
+            y[i] = head_dot(l->weight + (size_t)i * l->n_in, x, l->n_in);
+            if (l->bias)
+                y[i] += (double)l->bias[i];
+            y[i] = head_act(l->act, y[i]);
         }
         if (l->norm)
             head_norm(l, h->eps, y);

@@ -44,18 +44,24 @@ int32_t mn_runtime_progress(void *rt, float done, const char *what);
 #define MN_HEAD_ACT_KEY "minerva.classifier.activation"
 #define MN_HEAD_POOLING_KEY "minerva.classifier.pooling"
 enum { MN_HEAD_NONE, MN_HEAD_TANH, MN_HEAD_GELU, MN_HEAD_RELU, MN_HEAD_SILU };
-enum { MN_HEAD_LAYERS = 2 };
-/* y = norm(act(weight x + bias)); the last layer has no act. bias, norm: NULL = none. */
+enum { MN_HEAD_LAYERS = 4, MN_HEAD_WIDTH = 1 << 20 };
+/* y = norm(act(weight x + bias)). bias, norm: NULL = none. */
 typedef struct {
     const float *weight, *bias, *norm, *norm_bias; // [n_out, n_in], [n_out] each
-    uint32_t n_in, n_out;
+    uint32_t n_in, n_out, act;                     /* MN_HEAD_* */
 } mn_head_layer;
 typedef struct {
     mn_head_layer layer[MN_HEAD_LAYERS];
-    uint32_t n, widest, act, pooling; /* MN_HEAD_*, MN_POOLING_*; widest: n_in or n_out */
-    double eps;                       /* of norms */
-    mn_arena arena;                   /* the weights' */
+    uint32_t n, widest, pooling; /* MN_POOLING_*; widest: n_in or n_out */
+    double eps;                  /* of norms */
+    mn_arena arena;              /* the weights' */
 } mn_head;
+/* false: no activation of this name. */
+bool mn_head_act_of(mn_str name, uint32_t *act);
+/* The layer of this stem in c, which reads n_in numbers, behind those that h has, without an
+ * activation. MN_END: there is none. */
+mn_status mn_head_layer_read(const mn_canonical *c, mn_head *h, const char *stem, uint32_t n_in,
+                             mn_error *err);
 /* The result [n_out of the last layer], in scratch [2 * widest]. */
 const double *mn_head_apply(const mn_head *h, const double *x, double *scratch);
 struct mn_model;
@@ -64,6 +70,12 @@ mn_status mn_head_read(struct mn_model *m, mn_error *err);
 /* MN_UNSUPPORTED: why the model scores nothing. */
 mn_status mn_head_need(const struct mn_model *m, mn_error *err);
 void mn_head_free(struct mn_model *m);
+
+/* ---- dense.c: layers behind the pooling of an embedding -------------------------------------- */
+enum { MN_DENSE_FIRST = 2 }; /* their numbers in names: sentence-transformers' 2_Dense */
+/* Appends to m->embed.dense what the model has as tensors, or the layer of one folder. */
+mn_status mn_dense_read_tensors(struct mn_model *m, mn_error *err);
+mn_status mn_dense_read_folder(struct mn_model *m, const char *path, mn_error *err);
 
 struct mn_model {
     mn_runtime *rt;
@@ -89,6 +101,8 @@ struct mn_model {
     struct {
         uint32_t pooling, norm; /* MN_POOLING_*, MN_NORM_*, not the defaults */
         bool stated;            /* a file says the pooling */
+        bool from_folders;      /* dense is of folders beside the model, else of its tensors */
+        mn_head dense;          /* what follows the pooling; n 0: nothing */
         char *refusal;
     } embed;
     /* scores of pairs (head.c). known: head can be used; refusal: why it cannot, although there is

@@ -1,8 +1,8 @@
 /* pooling.c -- how a model's files want hidden states pooled into an embedding: {arch}.pooling_type
  * of GGUF; modules.json and 1_Pooling/config.json of sentence-transformers.
  *
- * Read once, when a model is opened. What cannot be done (another pooling, layers behind it, a
- * damaged file) costs the defaults, not the model: it is an error where they are asked for. */
+ * Read once, when a model is opened. What cannot be done (another pooling, other layers behind it,
+ * a damaged file) costs the defaults, not the model: it is an error where they are asked for. */
 #include "opened/opened.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
@@ -58,18 +58,24 @@ static bool is_plain(const char *s) {
     return true;
 }
 
-/* The parsed FOLDER/DIR/config.json, where FOLDER is the model's. */
-static mn_status read_config(const mn_model *m, const char *dir, cJSON **out, mn_error *err) {
+/* FOLDER/DIR, where FOLDER is the model's. */
+static void put_folder(const mn_model *m, const char *dir, mn_text *out) {
     const char *model = m->canonical->path;
     const char *slash = strrchr(model, '/');
+    if (mn_path_is_dir(model))
+        mn_text_printf(out, "%s/", model);
+    else if (slash)
+        mn_text_printf(out, "%.*s/", (int)(slash - model), model);
+    mn_text_puts(out, dir);
+}
+
+/* The parsed FOLDER/DIR/config.json. */
+static mn_status read_config(const mn_model *m, const char *dir, cJSON **out, mn_error *err) {
     mn_text path = {0};
     char *data = NULL;
     uint64_t bytes = 0;
-    if (mn_path_is_dir(model))
-        mn_text_printf(&path, "%s/", model);
-    else if (slash)
-        mn_text_printf(&path, "%.*s/", (int)(slash - model), model);
-    mn_text_printf(&path, "%s/config.json", dir);
+    put_folder(m, dir, &path);
+    mn_text_puts(&path, "/config.json");
     mn_status st = path.failed ? mn_fail_memory(err, 256) : MN_OK;
     if (!st)
         st = mn_read_file(path.ptr, CONFIG_MAX, &data, &bytes, err);
@@ -120,6 +126,23 @@ static mn_status read_pooling(mn_model *m, const cJSON *module) {
     return MN_OK;
 }
 
+/* A layer behind the pooling; behind Normalize it would be another model. */
+static mn_status read_dense(mn_model *m, const cJSON *module) {
+    const char *dir = mn_json_text(module, "path", "");
+    mn_error why = MN_ERROR_INIT;
+    mn_text path = {0};
+    if (!is_plain(dir))
+        return refuse_pooling(m, MODULES ": the path of its Dense is no name of a folder");
+    if (m->embed.norm == MN_NORM_L2)
+        return refuse_pooling(m, MODULES ": its Dense follows Normalize, expected it before");
+    put_folder(m, dir, &path);
+    mn_status st = path.failed ? MN_OUT_OF_MEMORY : mn_dense_read_folder(m, path.ptr, &why);
+    mn_text_free(&path);
+    if (st == MN_OUT_OF_MEMORY)
+        return st;
+    return st ? refuse_pooling(m, why.msg) : MN_OK;
+}
+
 /* "sentence_transformers.models.Normalize": what follows the last dot counts. */
 static mn_status read_module(mn_model *m, const cJSON *module) {
     const char *type = mn_json_text(module, "type", "");
@@ -130,12 +153,16 @@ static mn_status read_module(mn_model *m, const cJSON *module) {
         return MN_OK;
     if (!strcmp(kind, "Pooling"))
         return read_pooling(m, module);
+    if (!strcmp(kind, "Dense"))
+        return read_dense(m, module);
     if (!strcmp(kind, "Normalize")) {
         m->embed.norm = MN_NORM_L2;
         return MN_OK;
     }
     snprintf(why, sizeof why,
-             MODULES ": module \"%.60s\": known are Transformer, Pooling, Normalize", kind);
+             MODULES ": module \"%.60s\": known are Transformer, Pooling, Dense, "
+                     "Normalize",
+             kind);
     return refuse_pooling(m, why);
 }
 
@@ -173,6 +200,15 @@ static mn_status read_modules(mn_model *m) {
     return st;
 }
 
+/* The layers that are tensors of the model itself. */
+static mn_status read_dense_tensors(mn_model *m) {
+    mn_error why = MN_ERROR_INIT;
+    mn_status st = mn_dense_read_tensors(m, &why);
+    if (!st || st == MN_OUT_OF_MEMORY)
+        return st;
+    return refuse_pooling(m, why.msg);
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 mn_status mn_pooling_read(mn_model *m, mn_error *err) {
     m->embed.pooling = MN_POOLING_LAST;
@@ -181,7 +217,11 @@ mn_status mn_pooling_read(mn_model *m, mn_error *err) {
         m->embed.pooling = MN_POOLING_MEAN;
     mn_status st = read_keys(m);
     if (!st)
+        st = read_dense_tensors(m);
+    if (!st)
         st = read_modules(m);
+    if (m->embed.refusal)
+        m->embed.dense.n = 0; /* a pooling that is named is without them */
     return st ? mn_fail_memory(err, 256) : MN_OK;
 }
 

@@ -17,7 +17,8 @@ typedef struct {
     double *sums; /* [n_seq, D]: of the rows of each slot's text that count */
     /* of scores; NULL: the vectors themselves are asked for. n_dim is 1 then */
     const mn_head *head;
-    double *scratch; /* [2, widest of the head] */
+    const mn_head *dense; /* of vectors: what follows the pooling; NULL: nothing */
+    double *scratch;      /* [2, widest of the head, or of what follows] */
     bool logits;
 } job;
 
@@ -78,8 +79,13 @@ static mn_status check_text(const mn_session *s, const mn_embed_text *t, uint32_
 /* What p asks for, with the model's own where it says nothing. */
 static mn_status set_job(job *j, const mn_embed_params *p, mn_error *err) {
     const mn_session *s = j->s;
-    const uint32_t width = (uint32_t)s->steps.graph->hp.n_embd;
+    const mn_head *dense = &s->model->embed.dense;
+    uint32_t width = (uint32_t)s->steps.graph->hp.n_embd;
     mn_status st = MN_OK;
+    if (dense->n) {
+        j->dense = dense;
+        width = dense->layer[dense->n - 1].n_out;
+    }
     if (p->pooling > MN_POOLING_LAST || p->norm > MN_NORM_NONE)
         return mn_fail(err, MN_INVALID,
                        "mn_embed_params: pooling %u, norm %u: expected MN_POOLING_* (0 to %u) and "
@@ -234,33 +240,41 @@ static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *r
     return st;
 }
 
-/* The vector of text i from its sum [D]. */
-static mn_status finish_text(const job *j, uint32_t i, const double *sum, mn_error *err) {
-    const double n = j->pooling == MN_POOLING_MEAN ? j->texts[i].n : 1;
+/* Text i: its sum [D] becomes its mean. */
+static void take_mean(const job *j, uint32_t i, double *sum) {
+    const uint32_t width = (uint32_t)j->s->steps.graph->hp.n_embd;
+    if (j->pooling == MN_POOLING_MEAN)
+        for (uint32_t d = 0; d < width; d++)
+            sum[d] /= j->texts[i].n;
+}
+
+/* The vector of text i from its sum. */
+static mn_status finish_text(const job *j, uint32_t i, double *sum, mn_error *err) {
     float *out = j->out + (size_t)i * j->n_dim;
+    const double *x = sum;
     double squares = 0;
+    double scale = 1;
+    take_mean(j, i, sum);
+    if (j->dense)
+        x = mn_head_apply(j->dense, sum, j->scratch);
     for (uint32_t d = 0; d < j->n_dim; d++)
-        squares += sum[d] / n * (sum[d] / n);
+        squares += x[d] * x[d];
     if (!isfinite(squares))
         return mn_fail(err, MN_BAD_FILE,
                        "%s: a hidden state of text %u is NaN or infinite, expected numbers: the "
                        "weights are damaged, or too large for the device's types (--precision "
                        "exact)",
                        j->s->model->canonical->path, i + 1);
-    double scale = 1 / n;
     if (j->norm == MN_NORM_L2 && squares > 0)
         scale /= sqrt(squares);
     for (uint32_t d = 0; d < j->n_dim; d++)
-        out[d] = (float)(sum[d] * scale);
+        out[d] = (float)(x[d] * scale);
     return MN_OK;
 }
 
-/* The score of pair i from its sum [D], which becomes its mean. */
+/* The score of pair i from its sum. */
 static mn_status finish_pair(const job *j, uint32_t i, double *sum, mn_error *err) {
-    const uint32_t width = (uint32_t)j->s->steps.graph->hp.n_embd;
-    const double n = j->pooling == MN_POOLING_MEAN ? j->texts[i].n : 1;
-    for (uint32_t d = 0; d < width; d++)
-        sum[d] /= n;
+    take_mean(j, i, sum);
     const double logit = *mn_head_apply(j->head, sum, j->scratch);
     if (!isfinite(logit))
         return mn_fail(err, MN_BAD_FILE,
@@ -312,9 +326,10 @@ static mn_status embed_begin(job *j, uint64_t cap, const char *function, mn_erro
     const size_t width = (size_t)s->steps.graph->hp.n_embd;
     slot_rows *rows = mn_alloc(s->steps.n_seq, sizeof *rows);
     j->sums = mn_alloc(s->steps.n_seq * width, sizeof *j->sums);
-    if (j->head)
-        j->scratch = mn_alloc(2 * (size_t)j->head->widest, sizeof *j->scratch);
-    if (rows && j->sums && (j->scratch || !j->head))
+    const mn_head *behind = j->head ? j->head : j->dense;
+    if (behind)
+        j->scratch = mn_alloc(2 * (size_t)behind->widest, sizeof *j->scratch);
+    if (rows && j->sums && (j->scratch || !behind))
         st = run_all(j, rows, err);
     else
         st = mn_fail_memory(err, s->steps.n_seq * width * sizeof *j->sums);

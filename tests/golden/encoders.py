@@ -20,6 +20,7 @@ MINERVA = sys.argv[1]
 DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
 ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert", "modernbert")
 ALL = ENCODERS + ("qwen3-headless",)
+GEMMAS = ("embedding-gemma", "embedding-gemma-plain")  # with layers behind the pooling
 
 
 run = functools.partial(models.command, MINERVA)
@@ -69,6 +70,67 @@ def fixtures():
         same("%s: ids" % name, embed(path, "--prompt-ids", ids, "--pooling", "cls", "--norm", "l2"), [unit(cases[1]["cls"])])
         cut = embed(path, cases[0]["text"], "--pooling", "mean", "--norm", "l2", "--dim", 7)
         same("%s: 7 numbers" % name, cut, [unit(cases[0]["mean"][:7])])
+
+
+# ---- Dense ----
+def vectors(what, path, name, limit=1e-5):
+    """What the folder's modules make of the texts, the norm included."""
+    cases = golden(name)
+    for device in DEVICES:
+        same("%s on %s" % (what, device), embed(path, *[c["text"] for c in cases], device=device), [unit(c["vector"]) for c in cases], limit)
+    cut = embed(path, cases[0]["text"], "--dim", 7)
+    same("%s: 7 numbers" % what, cut, [unit(cases[0]["vector"][:7])])
+
+
+def gemmas(out):
+    for name in GEMMAS:
+        cases, bare = golden(name), copy(name, out)
+        os.remove(os.path.join(bare, "modules.json"))
+        all_poolings(name + " without modules", bare, cases)
+        vectors(name, folder_of(name), name)
+        named = embed(folder_of(name), cases[0]["text"], "--pooling", "mean")
+        same(name + ": a pooling that is named has the layers, too", named, [unit(cases[0]["vector"])])
+        path = os.path.join(out, name + ".gguf")
+        run("convert", folder_of(name), "-o", path)
+        vectors(name + " as GGUF", path, name)
+        back = os.path.join(out, name + "-again.gguf")
+        run("convert", path, "-o", back)
+        vectors(name + " as GGUF, converted again", back, name)
+        shown = run("inspect", path).stdout
+        for want in ("gemma-embedding.dense_2_feat_in = 32", "gemma-embedding.pooling_type = 1", "dense_2.weight"):
+            check(want in shown, "%s converted: %s" % (name, want))
+        check("is an encoder" in run("run", "-m", path, "-p", "a", code=1).stderr, name + " generates nothing")
+    name = "embedding-gemma"
+    plain = lambda pairs, tensors: gguf.write(os.path.join(out, "changed.gguf"), pairs.values(), tensors)
+    source = os.path.join(out, name + ".gguf")
+    pairs, tensors = gguf.parts(source)
+    for what, changed, words in (("a width", [(t[0], [80, 31], t[2], t[3][:80 * 31 * 4]) if t[0] == "dense_2.weight" else t for t in tensors], ["dense_2.weight", "32"]),
+                                 ("five layers", tensors + [("dense_%d.weight" % i, [32, 32], TENSOR_F32, bytes(4096)) for i in (4, 5, 6)], ["more than 4"])):
+        check(all(w in run("embed", "-m", plain(pairs, changed), "a", code=1).stderr for w in words), "%s of layers behind the pooling: %s" % (what, words))
+    dense_folders(out)
+
+
+def dense_folders(out):
+    """What is refused of 2_Dense."""
+    name, target = "embedding-gemma", os.path.join(out, "embedding-gemma")
+    for change, words in ((dict(activation_function="torch.nn.modules.activation.Softmax"), ["activation_function", "Softmax", "Tanh"]),
+                          (dict(activation_function="os.system.Tanh"), ["activation_function", "os.system"]),
+                          (dict(use_residual=True), ["use_residual"]), (dict(module_input_name="token_embeddings"), ["module_input_name", "token_embeddings"]),
+                          (dict(in_features=31), ["linear.weight", "31"]), (dict(in_features="many"), ["in_features", "many"])):
+        copy(name, out)
+        with open(os.path.join(target, "2_Dense", "config.json"), encoding="utf-8") as f:
+            put(target, dict(json.load(f), **change), "2_Dense", "config.json")
+        said = run("embed", "-m", target, "a", code=1).stderr
+        check(all(w in said for w in words + ["2_Dense"]), "2_Dense with %s: %s" % (change, said.strip()[-200:]))
+        run("embed", "-m", target, "a", "--pooling", "mean")
+    modules = json.load(open(os.path.join(folder_of(name), "modules.json"), encoding="utf-8"))
+    for order, words in ((modules[:2] + [dict(modules[2], path="../2_Dense")], ["path", "Dense"]), (modules[:2] + modules[4:] + modules[2:3], ["Normalize", "before"])):
+        copy(name, out)
+        put(target, order, "modules.json")
+        check(all(w in run("embed", "-m", target, "a", code=1).stderr for w in words), "modules.json: %s" % words)
+    copy(name, out)
+    os.remove(os.path.join(target, "3_Dense", "model.safetensors"))
+    check("3_Dense" in run("embed", "-m", target, "a", code=1).stderr, "a folder without weights is named")
 
 
 def want_default(name, cases):
@@ -277,7 +339,7 @@ def damaged(out):
             ("bert", "no norm", tensor("blk.1.layer_output_norm.weight"), ["blk.1.layer_output_norm.weight"]),
             ("bert", "an unknown pooling", key("pooling_type", U32, 9), ["pooling_type", "9"]),
             ("bert", "pooling as a word", key("pooling_type", STR, "mean"), ["pooling_type", "mean"]),
-            ("bert", "layers behind the pooling", tensor("dense_2.weight", [32, 32], TENSOR_F32, zeros[:4096]), ["dense_2.weight", "another model"]),
+            ("bert", "layers behind the pooling", tensor("dense_2.weight", [32, 31], TENSOR_F32, zeros[:3968]), ["dense_2.weight", "32"]),
             ("nomic-bert", "no context", key("context_length"), ["context_length"]),
             ("nomic-bert", "too many positions", key("context_length", U32, 1 << 30), ["context_length"])):
         path = llama_cpp(name, os.path.join(out, "damaged.gguf"), 1, change)
@@ -332,6 +394,7 @@ def main():
     with tempfile.TemporaryDirectory() as out:
         respelled(out)
         poolings(out)
+        gemmas(out)
         as_gguf(out)
         damaged(out)
     refused()

@@ -4,8 +4,9 @@ is another one)
 
 Each is a folder as it comes from the model hub: config.json, model.safetensors (weights in bf16), tokenizer.json, and for some modules.json and
 1_Pooling/config.json of sentence-transformers. golden.json has texts, their ids as the library tokenizers makes them, and what Transformers computes
-of them in f32, each text alone: mean of the hidden states, the first and the last. "qwen3-headless" is a Qwen3 without an output matrix. A development tool: the tests only
-read what it made. Needs torch, transformers, safetensors, sentencepiece, protobuf."""
+of them in f32, each text alone: mean of the hidden states, the first and the last. "qwen3-headless" is a Qwen3 without an output matrix. Where
+Dense layers follow the pooling, "vector" is what sentence-transformers makes of the folder. A development tool: the tests only
+read what it made. Needs torch, transformers, sentence-transformers, safetensors, sentencepiece, protobuf."""
 import io
 import json
 import os
@@ -17,6 +18,8 @@ import sentencepiece as spm
 import torch
 import transformers as tf
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXTS = ["the cat sat on the mat", "The dog ran home, and slept!", "A", "", "graphs of operations run on devices; models are files " * 2, "naïve Grüße"]
@@ -29,10 +32,19 @@ MODELS = {
     "nomic-bert": (tf.NomicBertConfig, tf.NomicBertModel, dict(SMALL, max_position_embeddings=128, type_vocab_size=2, pad_token_id=0)),
     "modernbert": (tf.ModernBertConfig, tf.ModernBertForMaskedLM, dict(SMALL, num_hidden_layers=4, intermediate_size=32, max_position_embeddings=128, local_attention=8, pad_token_id=1,
                                                                       cls_token_id=0, sep_token_id=2)),
+    "embedding-gemma": (tf.Gemma3TextConfig, tf.Gemma3TextModel, dict(SMALL, num_hidden_layers=4, num_key_value_heads=1, head_dim=12, query_pre_attn_scalar=12, sliding_window=8,
+                                                                     max_position_embeddings=128, use_bidirectional_attention=True, pad_token_id=1,
+                                                                     layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),
+    "embedding-gemma-plain": (tf.Gemma3TextConfig, tf.Gemma3TextModel, dict(SMALL, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8, sliding_window=5, pad_token_id=1,
+                                                                           max_position_embeddings=96, use_bidirectional_attention=True,
+                                                                           layer_types=["full_attention", "sliding_attention"])),
     "qwen3-headless": (tf.Qwen3Config, tf.Qwen3Model, dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, tie_word_embeddings=False)),
 }
 # sentence-transformers' modules behind the Transformer
-MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False)}
+MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False), "embedding-gemma": ("mean_tokens", True),
+           "embedding-gemma-plain": ("mean_tokens", True)}
+# Dense between Pooling and Normalize: (outputs, bias, activation)
+DENSE = {"embedding-gemma": [(80, False, "linear.Identity"), (32, False, "linear.Identity")], "embedding-gemma-plain": [(20, True, "activation.Tanh")]}
 
 
 def bert_tokenizer():
@@ -80,7 +92,8 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "qwen3-headless": roberta_tokenizer}
+TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "qwen3-headless": roberta_tokenizer,
+              "embedding-gemma": roberta_tokenizer, "embedding-gemma-plain": roberta_tokenizer}
 
 
 def write(path, value):
@@ -89,9 +102,21 @@ def write(path, value):
         json.dump(value, f, indent=1, ensure_ascii=False)
 
 
-def write_modules(folder, how, normalise, width):
-    kinds = ["Transformer", "Pooling"] + (["Normalize"] if normalise else [])
-    paths = ["", "1_Pooling", "2_Normalize"]
+def write_dense(folder, layers, width, gen):
+    """Folders of sentence-transformers' module Dense."""
+    for i, (rows, bias, act) in enumerate(layers):
+        path = os.path.join(folder, "%d_Dense" % (i + 2))
+        write(os.path.join(path, "config.json"), {"in_features": width, "out_features": rows, "bias": bias, "activation_function": "torch.nn.modules." + act})
+        tensors = {"linear.weight": torch.randn((rows, width), generator=gen) / width ** 0.5}
+        if bias:
+            tensors["linear.bias"] = torch.randn((rows,), generator=gen)
+        save_file(tensors, os.path.join(path, "model.safetensors"))
+        width = rows
+
+
+def write_modules(folder, how, normalise, width, n_dense=0):
+    kinds = ["Transformer", "Pooling"] + ["Dense"] * n_dense + (["Normalize"] if normalise else [])
+    paths = ["", "1_Pooling"] + ["%d_Dense" % (i + 2) for i in range(n_dense)] + ["%d_Normalize" % (n_dense + 2)]
     write(os.path.join(folder, "modules.json"), [{"idx": i, "name": str(i), "path": paths[i], "type": "sentence_transformers.models." + kind}
                                                  for i, kind in enumerate(kinds)])
     modes = ["cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"]
@@ -117,12 +142,13 @@ def make(out, name, seed):
     config._attn_implementation = "eager"
     model = randomise(cls(config), seed).eval()
     base = getattr(model, model.base_model_prefix, model)
-    golden = []
+    golden, hidden = [], []
     for text in TEXTS:
         ids = tok.encode(text).ids
         with torch.no_grad():
-            hidden = base(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)).last_hidden_state[0]
-        golden.append({"text": text, "ids": ids, "mean": hidden.mean(0).tolist(), "cls": hidden[0].tolist(), "last": hidden[-1].tolist()})
+            states = base(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)).last_hidden_state[0]
+        hidden.append(states)
+        golden.append({"text": text, "ids": ids, "mean": states.mean(0).tolist(), "cls": states[0].tolist(), "last": states[-1].tolist()})
     shutil.rmtree(folder, ignore_errors=True)
     model.bfloat16().save_pretrained(folder)
     for extra in ("generation_config.json",):
@@ -130,8 +156,16 @@ def make(out, name, seed):
             os.remove(os.path.join(folder, extra))
     tok.save(os.path.join(folder, "tokenizer.json"), pretty=False)
     if name in MODULES:
-        write_modules(folder, *MODULES[name], config.hidden_size)
-    write(os.path.join(folder, "golden.json"), [dict(g, **{k: [float("%.9g" % v) for v in g[k]] for k in ("mean", "cls", "last")}) for g in golden])
+        write_modules(folder, *MODULES[name], config.hidden_size, len(DENSE.get(name, [])))
+    if name in DENSE:
+        write_dense(folder, DENSE[name], config.hidden_size, torch.Generator().manual_seed(seed))
+        behind = list(SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": torch.float32}))[1:]
+        for g, states in zip(golden, hidden):  # its tokeniser is Gemma's, which is not in the folder
+            features = {"token_embeddings": states[None], "attention_mask": torch.ones(1, len(states), dtype=torch.long)}
+            for module in behind:
+                features = module(features)
+            g["vector"] = features["sentence_embedding"][0].tolist()
+    write(os.path.join(folder, "golden.json"), [dict(g, **{k: [float("%.9g" % v) for v in g[k]] for k in ("mean", "cls", "last", "vector") if k in g}) for g in golden])
     size = sum(os.path.getsize(os.path.join(root, f)) for root, _, files in os.walk(folder) for f in files)
     print("%-15s %7d bytes, %d ids, texts of %s tokens" % (name, size, config.vocab_size, [len(g["ids"]) for g in golden]))
 

@@ -33,16 +33,21 @@ def families():
     """model_type, class, architecture: the rows of families.c."""
     text = read("loaders/safetensors/families.c")
     rows = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "([^"]+)"', text)
-    return rows + [(kind, name, "qwen2vl") for kind, name in re.findall(r'^    QWEN2_VL\("([^"]+)", "([^"]+)"\)', text, re.M)]
+    both_ways = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "[^"]+",\s*\.arch_both_ways = "([^"]+)"', text)
+    return rows + both_ways + [(kind, name, "qwen2vl") for kind, name in re.findall(r'^    QWEN2_VL\("([^"]+)", "([^"]+)"\)', text, re.M)]
 
 
-def checks(types):
-    """architecture -> what its logits are compared with: fixtures, and those that other tests rename. types: model_type -> architecture."""
+def checks(types, both_ways):
+    """architecture -> what its logits are compared with: fixtures, and those that other tests rename. types: model_type -> architecture; both_ways: the
+    same of encoders made of decoders."""
     out = {}
     folder = os.path.join(sys.argv[1], "tests", "data", "fixtures")
     for name in sorted(os.listdir(folder)):
         config = json.loads(read(os.path.join("tests", "data", "fixtures", name, "config.json")))
-        out.setdefault(types[config["model_type"]], []).append("`%s`" % name)
+        arch = types[config["model_type"]]
+        if config.get("use_bidirectional_attention"):
+            arch = both_ways[config["model_type"]]
+        out.setdefault(arch, []).append("`%s`" % name)
     for fixture, kind in re.findall(r'\("([^"]+)", "[^"]*", qwen_vl\("([^"]+)"', read("tests/golden/configs.py")):
         arch = types.get(kind) or types[kind + "_text"]
         if "`%s`, renamed" % fixture not in out.setdefault(arch, []):
@@ -55,7 +60,10 @@ def checks(types):
 
 def make_table(archs, of):
     """Markdown; of: rows of families()."""
-    checked = checks({kind: arch for kind, _, arch in of})
+    types, both_ways = {}, {}
+    for kind, _, arch in of:
+        (both_ways if kind in types else types)[kind] = arch
+    checked = checks(types, both_ways)
     lines = ["| `general.architecture` of GGUF | `model_type` and class of a folder | what is special | checked with |", "|---|---|---|---|"]
     for name, _, special in archs:
         kinds = ", ".join("`%s` (`%s`)" % (kind, cls) for kind, cls, arch in of if arch == name) or "GGUF alone"
@@ -77,7 +85,7 @@ def main():
     remarks = set(re.findall(r'^    \{"([^"]+)", \w+, (?:true|false), (?:true|false)\},', read("runtime/convert/remarks.c"), re.M))
     known_pre = set(" ".join(re.findall(r'\{((?:"[^"]*"\s*)+),\s*(?:0|MN_PRE)', read("runtime/text/pretokenizer/gguf_names.c"))).replace('"', " ").split())
     wrong = []
-    if len(rows) != len(re.findall(r'^MN_ARCH\(', read("runtime/model/archs.def"), re.M)) or len(of) != len(re.findall(r'\.model_type = "|^    QWEN2_VL\(', read("loaders/safetensors/families.c"), re.M)):
+    if len(rows) != len(re.findall(r'^MN_ARCH\(', read("runtime/model/archs.def"), re.M)) or len(of) != len(re.findall(r'\.model_type = "|\.arch_both_ways = |^    QWEN2_VL\(', read("loaders/safetensors/families.c"), re.M)):
         wrong.append("a list was not understood: %d architectures, %d families" % (len(rows), len(of)))
     if len(remarks) < 10 or len(known_pre) < 10:
         wrong.append("a list was not understood: %d remarks, %d pre-tokenisers" % (len(remarks), len(known_pre)))

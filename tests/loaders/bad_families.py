@@ -107,7 +107,7 @@ def keys():
     config("gemma2", "attn_logit_softcapping", -1, ["-1"])
     config("gemma2", "final_logit_softcapping", "much", ["much"])
     config("gemma2", "sliding_window", -4, ["-4"])
-    config("gemma3", "use_bidirectional_attention", True, ["true", "false"])
+    config("gemma2", "use_bidirectional_attention", True, ["true", "false"])
     folder("gemma3", lambda c, _: c["rope_parameters"]["sliding_attention"].update(rope_type="linear"), ["config.json", "sliding_attention.rope_type", "linear"])
     config("gemma4", "hidden_size_per_layer_input", 256, ["256", "expected 0"])
     config("gemma4", "num_kv_shared_layers", 2, ["2", "expected 0"])

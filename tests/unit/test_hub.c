@@ -170,6 +170,14 @@ static void chosen_files(void **state) {
         {"config.json model-00001-of-00002.safetensors", "", MN_END, "", "not all shards"},
         {"config.json weights.safetensors a.py", "", 0, "config.json weights.safetensors", ""},
         {"config.json pytorch_model.bin", "", MN_END, "", "no files of a model"},
+        {"1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors "
+         "2_Dense/pytorch_model.bin config.json model.safetensors modules.json x/config.json",
+         "", 0,
+         "1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors config.json "
+         "model.safetensors modules.json",
+         ""},
+        {"1_Pooling/config.json config.json model.safetensors", "", 0,
+         "config.json model.safetensors", ""},
         {"README.md", "", MN_END, "", "no files of a model"},
         {"m-00001-of-00003.gguf m-00002-of-00003.gguf", "", MN_END, "", "shards are missing"},
     };
