@@ -9,13 +9,13 @@ import json
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Literal, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Iterable, Iterator, Literal, Optional, Sequence, Union, overload
 
 from . import _abi, _aio, errors
 from ._events import Engine
 from ._library import Owned, call, check, ids_array, lib, new, take_ids, text_of, to_str
 from ._options import CONSTRAINTS, Constraints, call_constraint, check_names, form_of, is_pydantic, sample_params, tool_list
-from ._text import Completion, Output, Reader, Stream, TokenLogprob
+from ._text import Chunk, Completion, Output, Reader, Stream, TokenLogprob
 from .runtime import Runtime, at_exit, shared
 
 if TYPE_CHECKING:
@@ -72,6 +72,16 @@ class Model:
 
     Opening checks the files; weights are read by the first call that computes, or by load(). Any thread may call any method; calls of several
     threads run in one batch, and the GIL is released while the library computes. close(), a `with`, or the last reference frees everything."""
+
+    path: str
+    arch: str
+    n_vocab: int
+    n_embd: int
+    n_context_trained: int
+    has_chat_template: bool
+    is_encoder: bool
+    is_reranker: bool
+    runtime: Runtime
 
     def __init__(self, path: Union[str, os.PathLike, None] = None, *, device: str = "auto", context: int = 0, parallel: int = 8, threads: int = 0,
                  precision: str = "auto", kv_type: str = "auto", kv_bytes: int = 0, batch: int = 0, draft: Optional["Model"] = None,
@@ -247,6 +257,12 @@ class Model:
         running = Stream(engine, output, start)
         return running if stream else running.all()
 
+    @overload
+    def chat(self, messages: Union[str, Sequence[Message]], *, stream: Literal[False] = False, **options: Any) -> Completion: ...
+
+    @overload
+    def chat(self, messages: Union[str, Sequence[Message]], *, stream: Literal[True], **options: Any) -> Stream: ...
+
     def chat(self, messages: Union[str, Sequence[Message]], *, stream: bool = False, **options: Any) -> Union[Completion, Stream]:
         """generate() for messages; `message` of the answer is what to append for the next turn. Session keeps messages itself."""
         given: Sequence[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
@@ -282,13 +298,27 @@ class Model:
             for number in numbers:
                 engine.abort(number)
 
-    def agenerate(self, prompt: Prompt, *, stream: bool = False, **options: Any) -> Any:
+    @overload
+    def agenerate(self, prompt: Prompt, *, stream: Literal[False] = False, **options: Any) -> Awaitable[Completion]: ...
+
+    @overload
+    def agenerate(self, prompt: Prompt, *, stream: Literal[True], **options: Any) -> AsyncIterator[Chunk]: ...
+
+    def agenerate(self, prompt: Prompt, *, stream: bool = False, **options: Any) -> Union[Awaitable[Completion], AsyncIterator[Chunk]]:
         """generate() for asyncio: `await` it, or with stream=True `async for chunk in` it."""
         return _aio.stream(self, prompt, options) if stream else _aio.whole(self, prompt, options)
 
-    def achat(self, messages: Union[str, Sequence[Message]], *, stream: bool = False, **options: Any) -> Any:
+    @overload
+    def achat(self, messages: Union[str, Sequence[Message]], *, stream: Literal[False] = False, **options: Any) -> Awaitable[Completion]: ...
+
+    @overload
+    def achat(self, messages: Union[str, Sequence[Message]], *, stream: Literal[True], **options: Any) -> AsyncIterator[Chunk]: ...
+
+    def achat(self, messages: Union[str, Sequence[Message]], *, stream: bool = False,
+              **options: Any) -> Union[Awaitable[Completion], AsyncIterator[Chunk]]:
         """chat() for asyncio, as agenerate."""
-        return self.agenerate([{"role": "user", "content": messages}] if isinstance(messages, str) else messages, stream=stream, **options)
+        given: Sequence[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        return self.agenerate(given, stream=stream, **options)  # type: ignore[call-overload]
 
     async def abatch(self, prompts: Iterable[Union[Prompt, dict]], **options: Any) -> list[Completion]:
         """batch() for asyncio."""
@@ -336,7 +366,7 @@ class Model:
         rows = numpy.frombuffer(values, dtype=numpy.float32).reshape(-1, n) if len(values) else numpy.zeros((0, n), numpy.float32)
         return rows[0] if one else rows
 
-    def aembed(self, texts: Any, **options: Any) -> Any:
+    def aembed(self, texts: Union[str, Sequence[str], Sequence[Sequence[int]]], **options: Any) -> "Awaitable[numpy.ndarray]":
         """embed() for asyncio: `await` it."""
         return _aio.in_thread(self.embed, texts, **options)
 
@@ -365,7 +395,7 @@ class Model:
         ranked = [Ranked(i, score, text) for i, (score, (_, _, text)) in enumerate(zip(values, pairs))]
         return sorted(ranked, key=lambda r: r.score, reverse=True)[:top]
 
-    def arerank(self, query: str, texts: Sequence[str], **options: Any) -> Any:
+    def arerank(self, query: str, texts: Sequence[str], **options: Any) -> Awaitable[list[Ranked]]:
         """rerank() for asyncio: `await` it."""
         return _aio.in_thread(self.rerank, query, texts, **options)
 

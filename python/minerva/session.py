@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Iterator, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterator, Literal, Sequence, Union, overload
 
 from ._text import Chunk, Completion, Stream
 
@@ -34,6 +34,12 @@ class Session:
         else:
             self.messages.append({"role": role, "content": content} if isinstance(content, str) else content)
         return self
+
+    @overload
+    def send(self, content: Union[str, "Message", None] = None, *, stream: Literal[False] = False, **options: Any) -> Completion: ...
+
+    @overload
+    def send(self, content: Union[str, "Message", None] = None, *, stream: Literal[True], **options: Any) -> Iterator[Chunk]: ...
 
     def send(self, content: Union[str, "Message", None] = None, *, stream: bool = False, **options: Any) -> Union[Completion, Iterator[Chunk]]:
         """Adds a user turn (None: nothing) and answers; the answer is added when it has ended. With stream=True an iterator of Chunk."""

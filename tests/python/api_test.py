@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import typing
 
 import minerva
 from minerva import _abi, _library, _options
@@ -474,6 +475,8 @@ def test_things_typed(_):
             if inspect.isfunction(function) and not key.startswith("_") and function.__module__.startswith("minerva"):
                 assert function.__doc__, "%s.%s has no docstring" % (name, key)
                 assert "return" in function.__annotations__, "%s.%s has no types" % (name, key)
+                forms = getattr(typing, "get_overloads", lambda f: [f, f])(function)  # Python 3.11
+                assert "stream" not in inspect.signature(function).parameters or len(forms) == 2, "%s.%s has one type, whole or a stream" % (name, key)
     assert os.path.exists(os.path.join(os.path.dirname(minerva.__file__), "py.typed"))
 
 
