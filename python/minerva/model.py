@@ -336,7 +336,7 @@ class Model:
         """A session for embeddings or logits, made at its first use. Called under _computes."""
         if flags not in self._others:
             p = self._params
-            params = new(_abi.mn_session_params, flags=flags, device=p.device, precision=p.precision, n_ctx=p.n_ctx)
+            params = new(_abi.mn_session_params, flags=flags, device=p.device, precision=p.precision, n_ctx=p.n_ctx, n_batch=p.n_batch)
             out = ctypes.c_void_p()
             with self._owned as model:
                 call("mn_session_create", model, ctypes.byref(params), ctypes.byref(out))

@@ -249,6 +249,8 @@ def test_numbers_embed(_):
         e = raises(minerva.BadInput, lambda: bert._embed(["a", "a " * 5000], None, None, 0))
         equal(e.part, 2)
         raises(minerva.Unsupported, lambda: bert.generate("a"))
+        with minerva.Model(bert.path, device="reference", batch=8) as small:
+            raises(minerva.BadInput, lambda: small._embed([[7] * 20], None, None, 0), "20", "8")
         if not have_numpy():
             return
         import numpy
