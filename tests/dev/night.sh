@@ -19,7 +19,7 @@ tidy 13
 tsan 15
 reproducible 8
 archive 16
-archive-arm64 6
+archive-arm64 8
 debs 14
 wheel 6
 fuzz 15
