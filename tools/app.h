@@ -94,6 +94,13 @@ int read_all_text(const char *path, char **data, size_t *n);
 /* The token ids in a file: parse_ids. */
 int read_ids(const char *path, arg_ids *out);
 
+/* ---- windows.c ------------------------------------------------------------------------------- */
+/* The ids of a text file ("-": standard input) with what the tokeniser adds; *ids is malloc'ed. 0,
+ * or the exit code with the error printed. */
+int app_text_ids(app *a, const char *path, int parse_special, int32_t **ids, uint32_t *n);
+/* The id (BOS) that the tokeniser puts before a text, with which every window begins; -1: none. */
+int32_t app_first_id(app *a);
+
 /* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ------------------------- */
 /* Ctrl-C cancels the steps of s; NULL: Ctrl-C ends the program at once, with 130 */
 void interrupt_watch(mn_session *s);
@@ -177,6 +184,7 @@ int cmd_plugins(int argc, char **argv);
 int cmd_plugins_check(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
+int cmd_imatrix(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
 int cmd_embed(int argc, char **argv);
 int cmd_rerank(int argc, char **argv);

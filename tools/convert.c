@@ -29,7 +29,8 @@ static const arg_row rows[] = {
      "PATTERN=TYPE: of matrices whose names match the regular\nexpression, as in attn_v=q8_0; more "
      "than once: the first that matches counts"},
     {"--imatrix", "FILE", ARG_FILE, F(imatrix), 0, 0, NULL,
-     "an importance matrix of llama.cpp: weights of the errors of quantised matrices"},
+     "an importance matrix of minerva imatrix or llama.cpp: weights of the errors of\nquantised "
+     "matrices"},
     {"--dry-run", NULL, ARG_FLAG, F(dry_run), 0, 0, NULL,
      "print the type and size of each tensor and of the file, and write nothing"},
     {"-f --force", NULL, ARG_FLAG, F(force), 0, 0, NULL, "replace an existing file"},

@@ -30,6 +30,7 @@ static const subcommand subcommands[] = {
     {"inspect", cmd_inspect, "print a model's metadata and tensors"},
     {"convert", cmd_convert, "write a model as one GGUF file"},
     {"perplexity", cmd_perplexity, "measure how well a model predicts a text"},
+    {"imatrix", cmd_imatrix, "measure which weights matter, for convert --imatrix"},
     {"embed", cmd_embed, "print the embeddings of texts"},
     {"rerank", cmd_rerank, "sort texts by how well they answer a query"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},

@@ -105,18 +105,6 @@ static int perplexity_show(const app *a, const score *s, uint32_t windows, uint3
     return out_finish(&out, 0);
 }
 
-/* The id (BOS) that the tokeniser puts before a text, with which every window begins; -1: none. */
-static int32_t first_id(app *a) {
-    int32_t *ids = NULL;
-    uint32_t n = 0;
-    mn_error why = MN_ERROR;
-    if (mn_model_tokenize(a->model, (mn_str){"", 0}, MN_TEXT_ADD_SPECIAL, &ids, &n, &why) != MN_OK)
-        return -1;
-    const int32_t id = n ? ids[0] : -1;
-    mn_ids_free(ids);
-    return id;
-}
-
 /* The error for a NaN in window w, counted from 1; windows are `step` tokens apart. */
 static int fail_nan(const app *a, const score *s, uint32_t w, uint32_t step) {
     const uint64_t at = (uint64_t)(w - 1) * step + (uint64_t)s->bad;
@@ -163,26 +151,6 @@ static int perplexity_measure(app *a, const int32_t *ids, uint32_t n, uint32_t n
     return status != MN_OK ? app_fail(a, status) : perplexity_show(a, &s, windows, n_ctx);
 }
 
-static int read_text(app *a, const ppl_flags *f, int32_t **ids, uint32_t *n) {
-    char *data;
-    size_t bytes;
-    int32_t *made = NULL;
-    int code = read_all_text(f->text, &data, &bytes);
-    if (code)
-        return code;
-    const uint32_t how = MN_TEXT_ADD_SPECIAL | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
-    const mn_status status =
-        mn_model_tokenize(a->model, (mn_str){data, bytes}, how, &made, n, &a->err);
-    free(data);
-    if (status != MN_OK)
-        return app_fail(a, status);
-    *ids = malloc((*n + 1) * sizeof **ids);
-    if (*ids)
-        memcpy(*ids, made, *n * sizeof **ids);
-    mn_ids_free(made);
-    return *ids ? 0 : no_memory();
-}
-
 static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {
     mn_session_params params = {.flags = MN_SESSION_NO_SAMPLING};
     arg_ids ids = {0};
@@ -197,7 +165,8 @@ static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {
                         f->stride, flags->ctx.v);
     int code = app_open_ranked(a, flags);
     if (code == 0)
-        code = f->text ? read_text(a, f, &ids.v, &ids.n) : read_ids(f->ids, &ids);
+        code = f->text ? app_text_ids(a, f->text, f->parse_special, &ids.v, &ids.n)
+                       : read_ids(f->ids, &ids);
     if (code == 0 && ids.n < (uint64_t)flags->ctx.v)
         code = complain(EXIT_FAILED,
                         "the text has %u tokens, expected at least a window of %" PRId64
@@ -207,7 +176,7 @@ static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {
         code = app_open_session(a, &params);
     if (code == 0)
         code = perplexity_measure(a, ids.v, ids.n, (uint32_t)flags->ctx.v, (uint32_t)f->stride,
-                                  f->text ? first_id(a) : -1);
+                                  f->text ? app_first_id(a) : -1);
     free(ids.v);
     return code;
 }

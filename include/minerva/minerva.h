@@ -704,6 +704,10 @@ typedef struct {
  * MN_UNSUPPORTED. */
 #define MN_SESSION_EMBED 2u
 #define MN_SESSION_NO_CACHE 4u /* requests share no pages of equal prompts */
+/* For mn_session_input_sums, which needs it: the graph is cut in front of each product, so that
+ * what it reads can be read by the host. No sequence can be created. n_batch: rows per step; 0 =
+ * 128. Memory: about as much more as the inputs of all products have for so many rows. */
+#define MN_SESSION_INPUT_SUMS 8u
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists all devices
  * and why each cannot be used; MN_OUT_OF_MEMORY lists the needed amounts; MN_INVALID names
  * a precision or a KV type that does not exist.
@@ -1002,6 +1006,25 @@ typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, ui
 /* NULL: arg: passed on; s, ids, rows: MN_INVALID. */
 MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows,
                                    void *arg, mn_error *err);
+
+/* ---- importance matrices: how large the inputs of each matrix are ---------------------------- */
+/* Runs the text alone and adds the squares of what each product with a weight of the model reads to
+ * the sums of that weight: a sum per column, of each expert in turn. Needs MN_SESSION_INPUT_SUMS;
+ * thread as mn_session_step. n: at most n_ctx. MN_BAD_FILE: a sum is not finite; it names the
+ * weight. MN_UNSUPPORTED: layers share keys and values, so that the graph cannot be cut. After an
+ * error the sums are of no use.
+ * NULL: s, ids: MN_INVALID. */
+MN_API mn_status mn_session_input_sums(mn_session *s, const int32_t *ids, uint32_t n,
+                                       mn_error *err);
+#define MN_IMATRIX_REPLACE 1u /* a file that is there is replaced */
+#define MN_IMATRIX_OLD 2u     /* the form that llama.cpp had before GGUF */
+#define MN_IMATRIX_OUTPUT 4u  /* with the output matrix, and others that are in no layer */
+/* The sums so far as an importance matrix of llama.cpp, which mn_model_convert, too, weighs errors
+ * by. dataset: what the texts are called in the file. The file appears when it is complete.
+ * MN_INVALID: there are no sums. MN_IO_ERROR names the path.
+ * NULL: dataset: ""; s, path: MN_INVALID. */
+MN_API mn_status mn_session_write_imatrix(mn_session *s, const char *path, const char *dataset,
+                                          uint32_t flags, mn_error *err);
 
 /* ---- embeddings: one vector per text --------------------------------------------------------- */
 /* How the hidden states of a text, one per token, behind the last norm, become its vector. */

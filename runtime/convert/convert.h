@@ -135,6 +135,9 @@ mn_status mn_convert_str(mn_convert_plan *p, const char *key, mn_str s, mn_error
 mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool v, mn_error *err);
 
 /* ---- gguf_out.c ------------------------------------------------------------------------------ */
+void mn_gguf_put_uint(mn_text *out, uint64_t v, int bytes); /* the lowest `bytes` bytes */
+void mn_gguf_put_str(mn_text *out, mn_str s);
+void mn_gguf_put_f32(mn_text *out, double d);
 mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out,
                          mn_error *err); /* all that comes before the data, padded */
 

@@ -15,24 +15,23 @@ enum {
     KV_I64 = 11
 };
 
-/* The lowest `bytes` bytes. */
-static void put_uint(mn_text *out, uint64_t v, int bytes) {
+void mn_gguf_put_uint(mn_text *out, uint64_t v, int bytes) {
     char b[8];
     for (int i = 0; i < bytes; i++, v >>= 8)
         b[i] = (char)(v & 255);
     mn_text_put(out, b, (size_t)bytes);
 }
 
-static void gguf_out_put_str(mn_text *out, mn_str s) {
-    put_uint(out, s.len, 8);
+void mn_gguf_put_str(mn_text *out, mn_str s) {
+    mn_gguf_put_uint(out, s.len, 8);
     mn_text_put(out, s.ptr, s.len);
 }
 
-static void put_f32(mn_text *out, double d) {
+void mn_gguf_put_f32(mn_text *out, double d) {
     const float f = (float)d;
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
-    put_uint(out, bits, 4);
+    mn_gguf_put_uint(out, bits, 4);
 }
 
 /* Readers expect counts as uint32 and lists as int32; only what does not fit is wider. */
@@ -50,7 +49,7 @@ static void gguf_out_put_int(mn_text *out, int64_t v, uint32_t type) {
         bytes = 8;
     if (type == KV_U8)
         bytes = 1;
-    put_uint(out, (uint64_t)v, bytes);
+    mn_gguf_put_uint(out, (uint64_t)v, bytes);
 }
 
 /* bytes: integers that are a blob. */
@@ -70,67 +69,67 @@ static void gguf_out_put_array(mn_text *out, const mn_value *v, bool bytes) {
         type = int_type(lo, hi, true);
     if (element == MN_VALUE_INT && is_blob)
         type = KV_U8;
-    put_uint(out, type, 4);
-    put_uint(out, v->n, 8);
+    mn_gguf_put_uint(out, type, 4);
+    mn_gguf_put_uint(out, v->n, 8);
     for (uint64_t i = 0; i < v->n; i++) {
         if (element == MN_VALUE_INT)
             gguf_out_put_int(out, ints[i], type);
         if (element == MN_VALUE_FLOAT)
-            put_f32(out, ((const double *)v->array)[i]);
+            mn_gguf_put_f32(out, ((const double *)v->array)[i]);
         if (element == MN_VALUE_BOOL)
-            put_uint(out, ((const uint8_t *)v->array)[i], 1);
+            mn_gguf_put_uint(out, ((const uint8_t *)v->array)[i], 1);
         if (element == MN_VALUE_STR)
-            gguf_out_put_str(out, ((const mn_str *)v->array)[i]);
+            mn_gguf_put_str(out, ((const mn_str *)v->array)[i]);
     }
 }
 
 static void gguf_out_put_value(mn_text *out, mn_str key, const mn_value *v) {
     if (v->type & MN_VALUE_ARRAY) {
-        put_uint(out, KV_ARRAY, 4);
+        mn_gguf_put_uint(out, KV_ARRAY, 4);
         gguf_out_put_array(out, v, mn_str_is(key, "tokenizer.ggml.precompiled_charsmap"));
         return;
     }
     switch (v->type) {
     case MN_VALUE_INT: {
         const uint32_t type = int_type(v->i, v->i, false);
-        put_uint(out, type, 4);
+        mn_gguf_put_uint(out, type, 4);
         gguf_out_put_int(out, v->i, type);
         break;
     }
     case MN_VALUE_FLOAT:
-        put_uint(out, KV_F32, 4);
-        put_f32(out, v->f);
+        mn_gguf_put_uint(out, KV_F32, 4);
+        mn_gguf_put_f32(out, v->f);
         break;
     case MN_VALUE_BOOL:
-        put_uint(out, KV_BOOL, 4);
-        put_uint(out, v->i != 0, 1);
+        mn_gguf_put_uint(out, KV_BOOL, 4);
+        mn_gguf_put_uint(out, v->i != 0, 1);
         break;
     default:
-        put_uint(out, KV_STR, 4);
-        gguf_out_put_str(out, v->s);
+        mn_gguf_put_uint(out, KV_STR, 4);
+        mn_gguf_put_str(out, v->s);
     }
 }
 
 mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out, mn_error *err) {
     mn_text_put(out, "GGUF", 4);
-    put_uint(out, 3, 4);
-    put_uint(out, p->n_tensors, 8);
-    put_uint(out, p->n_meta, 8);
+    mn_gguf_put_uint(out, 3, 4);
+    mn_gguf_put_uint(out, p->n_tensors, 8);
+    mn_gguf_put_uint(out, p->n_meta, 8);
     for (size_t i = 0; i < p->n_meta; i++) {
-        gguf_out_put_str(out, p->meta[i].key);
+        mn_gguf_put_str(out, p->meta[i].key);
         gguf_out_put_value(out, p->meta[i].key, &p->meta[i].value);
     }
     for (size_t i = 0; i < p->n_tensors; i++) {
         const mn_out_tensor *t = &p->tensors[i];
         uint32_t number = 0;
         mn_dtype_ggml(t->type.id, &number);
-        gguf_out_put_str(out, t->name);
-        put_uint(out, t->n_dim, 4);
+        mn_gguf_put_str(out, t->name);
+        mn_gguf_put_uint(out, t->n_dim, 4);
         /* innermost first */
         for (uint32_t d = t->n_dim; d-- > 0;)
-            put_uint(out, (uint64_t)t->dim[d], 8);
-        put_uint(out, number, 4);
-        put_uint(out, t->offset, 8);
+            mn_gguf_put_uint(out, (uint64_t)t->dim[d], 8);
+        mn_gguf_put_uint(out, number, 4);
+        mn_gguf_put_uint(out, t->offset, 8);
     }
     while (!out->failed && out->len % MN_GGUF_ALIGNMENT)
         mn_text_put(out, "", 1);

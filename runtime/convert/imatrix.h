@@ -25,4 +25,23 @@ typedef struct {
 mn_status mn_imatrix_read(const char *path, mn_imatrix *out, mn_error *err);
 mn_imatrix_entry *mn_imatrix_find(const mn_imatrix *m, mn_str name); /* NULL = none */
 void mn_imatrix_free(mn_imatrix *m);
+
+/* ---- imatrix_out.c --------------------------------------------------------------------------- */
+/* Of one weight: sums of squares [n_mat][n_cols] and how many rows each matrix has seen [n_mat]. */
+typedef struct {
+    mn_str name;
+    uint64_t n_cols, n_mat;
+    double *sums;
+    uint64_t *counts;
+} mn_imatrix_sums;
+typedef struct {
+    const mn_imatrix_sums *at;
+    size_t n;
+    mn_str dataset;
+    uint32_t n_chunks, chunk_tokens; /* texts that were run; tokens of one */
+    bool old, only_layers;           /* the form without a magic number; weights of layers alone */
+} mn_imatrix_made;
+/* Writes what mn_imatrix_read and llama.cpp read, the weights by name. force: a file that is there
+ * is replaced. MN_INVALID: no weight is left to write. */
+mn_status mn_imatrix_write(const char *path, const mn_imatrix_made *m, bool force, mn_error *err);
 #endif

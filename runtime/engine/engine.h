@@ -218,6 +218,23 @@ mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 
+/* ---- observe.c: what the products of a step read --------------------------------------------- */
+/* One weight of one product. x: [n_rows, n_each, n_cols]; n_each is 1 where all chosen experts of a
+ * row read the same. experts: [n_rows, n_chosen], each in [0, n_mat); NULL: n_mat is 1. Valid
+ * during the call. */
+typedef struct {
+    const mn_tensor_info *weight;
+    uint64_t n_rows, n_each, n_cols, n_mat, n_chosen;
+    const float *x;
+    const int32_t *experts;
+} mn_product_input;
+typedef mn_status (*mn_product_fn)(void *arg, const mn_product_input *in, mn_error *err);
+/* Runs a step of an engine whose placement is cut (mn_placement_cut) up to what its last product
+ * reads, which is not executed, and waits for it. fn: for each weight of the model, in the order of
+ * the nodes. Draws nothing. */
+mn_status mn_engine_observe(mn_engine *e, const mn_engine_step *x, const mn_step_size *size,
+                            mn_product_fn fn, void *arg, mn_error *err);
+
 /* ---- pages.c: the caller's pages as bytes; in queue order ------------------------------------ */
 /* Of a page of the group, over all segments; 0: nothing of the group is stored. */
 uint64_t mn_engine_page_bytes(const mn_engine *e, uint32_t group);

@@ -169,6 +169,9 @@ mn_status mn_engine_read_scores(mn_engine *e, const mn_engine_step *step, mn_eve
 /* src is free again on return, and as it was: the plugin was given a copy. */
 mn_status mn_engine_write(mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
                           uint64_t bytes, mn_error *err);
+/* The caller's block to every device, what has changed of it; with page tables of its own where its
+ * pages are smaller, and then whole. */
+mn_status mn_engine_write_inputs(mn_engine *e, const mn_engine_step *x, mn_error *err);
 bool mn_id_exists(const mn_engine *e, int32_t id); /* in the vocabulary */
 /* The rest on the device of the last segment, in queue order. */
 mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,

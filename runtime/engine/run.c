@@ -145,9 +145,7 @@ static mn_status write_range(mn_engine_device *d, const int32_t *inputs, mn_inpu
     return st;
 }
 
-/* The caller's block to every device, what has changed of it; with page tables of its own where its
- * pages are smaller, and then whole. */
-static mn_status write_inputs(mn_engine *e, const mn_engine_step *x, mn_error *err) {
+mn_status mn_engine_write_inputs(mn_engine *e, const mn_engine_step *x, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
@@ -199,7 +197,7 @@ mn_status mn_engine_begin(mn_engine *e, const mn_engine_step *x, mn_error *err) 
     mn_status st = MN_OK;
     e->n_units = 0;
     if (x->inputs)
-        st = write_inputs(e, x, err);
+        st = mn_engine_write_inputs(e, x, err);
     if (!st && e->n_segments > 1)
         st = run_before_last(e, x, err);
     if (st || !mn_engine_in_parts(x) || !e->parts->front.context)

@@ -9,6 +9,7 @@ enum {
     DEFAULT_BATCH = 512,
     WIDE_BATCH = 2048,
     LOGITS_BATCH = 64,
+    SUMS_BATCH = 128,
     MAX_SEQ = 4096
 };
 enum { ENCODER_TEXTS = 64, DECODER_TEXTS = 4 };
@@ -25,13 +26,16 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
                       mn_request *r) {
     const int64_t trained = hp->n_ctx_train;
     const bool embeds = p->flags & MN_SESSION_EMBED;
-    const bool logits = !embeds && p->flags & MN_SESSION_NO_SAMPLING;
+    const bool sums = p->flags & MN_SESSION_INPUT_SUMS;
+    const bool logits = !embeds && (sums || p->flags & MN_SESSION_NO_SAMPLING);
     r->n_ctx = size_of(p->n_ctx, cfg, "context");
     if (!r->n_ctx)
         r->n_ctx = trained ? (uint32_t)MN_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
     r->n_batch = size_of(p->n_batch, cfg, "batch");
     if (!r->n_batch && !logits && !embeds)
         r->n_batch_wide = WIDE_BATCH;
+    if (!r->n_batch && sums)
+        r->n_batch = SUMS_BATCH;
     if (!r->n_batch)
         r->n_batch = logits ? LOGITS_BATCH : DEFAULT_BATCH;
     if (embeds && hp->bidirectional && !p->n_batch) /* a text is not split */
@@ -109,7 +113,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     mn_status st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
     if (!st)
         st = mn_args_flags(err, "mn_session_params.flags", p.flags,
-                           MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED | MN_SESSION_NO_CACHE);
+                           MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED | MN_SESSION_NO_CACHE |
+                               MN_SESSION_INPUT_SUMS);
     if (!st)
         st = check_kinds(&p, err);
     if (st)

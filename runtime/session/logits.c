@@ -45,8 +45,8 @@ mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_erro
     return st;
 }
 
-/* Runs the next n tokens of the sequence and waits for them. */
-static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
+mn_status mn_session_pack_rows(mn_session *s, uint32_t seq, uint32_t n, mn_step_size *size,
+                               mn_error *err) {
     mn_sequence *q = &s->steps.seqs[seq];
     mn_pages_trim(&s->steps.kv, seq, mn_seq_text(&s->steps.seqs[seq]));
     mn_status st = mn_preempt_idle(&s->steps, seq, q->n_enqueued + n, err);
@@ -54,9 +54,16 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
         return st;
     pack_rows(s, seq, n);
     q->n_enqueued += n;
-    const mn_step_size size = {
+    *size = (mn_step_size){
         .n_rows = n, .n_out = n, .n_seqs = 1, .max_rows = n, .longest = q->n_enqueued};
-    return mn_session_run_packed(s, &size, err);
+    return MN_OK;
+}
+
+/* Runs the next n tokens of the sequence and waits for them. */
+static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
+    mn_step_size size;
+    const mn_status st = mn_session_pack_rows(s, seq, n, &size, err);
+    return st ? st : mn_session_run_packed(s, &size, err);
 }
 
 /* The text from its first token on; the caller sees rows from *given on. */

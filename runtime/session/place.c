@@ -110,6 +110,10 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         st = describe_choice(s, err);
     if (st)
         return st;
+    if (s->sums_inputs)
+        st = mn_placement_cut(&s->placement, s->steps.graph, err);
+    if (st)
+        return st;
     s->steps.n_batch = (uint32_t)s->placement.symbol_max[MN_SYM_TOKENS];
     log_memory(s);
     const uint32_t ring = ring_size(s);

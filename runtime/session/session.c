@@ -26,7 +26,8 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     s->steps.n_seq = r->n_seq;
     s->steps.n_batch = r->n_batch;
     s->steps.n_outputs = r->n_outputs;
-    s->draws = !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
+    s->sums_inputs = p->flags & MN_SESSION_INPUT_SUMS;
+    s->draws = !s->sums_inputs && !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
     s->steps.kv.no_cache = embeds || p->flags & MN_SESSION_NO_CACHE;
     s->model->rt->progress_done = 0;
     if (s->model->rt->progress)
@@ -140,6 +141,7 @@ void mn_session_free(mn_session *s) {
     mn_drafter_free(s);
     mn_drafts_free(&s->steps.drafts);
     mn_steps_free(&s->steps);
+    mn_input_sums_free(&s->sums);
     mn_text_free(&s->lost);
     mn_free(s->passed_over);
     mn_arena_free(&s->names);
@@ -178,6 +180,10 @@ mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *
     if (s->steps.graph->embeds)
         return mn_fail(err, MN_INVALID,
                        "%s: this session embeds texts (mn_session_embed) and draws no ids",
+                       function);
+    if (s->sums_inputs)
+        return mn_fail(err, MN_INVALID,
+                       "%s: this session sums inputs (mn_session_input_sums) and draws no ids",
                        function);
     return mn_fail(err, MN_INVALID,
                    "%s: this session computes logits (mn_session_logits) and draws no ids",

@@ -39,14 +39,24 @@
  * the slots of sequences that run are written, with the masks and programs that they need. */
 #ifndef MN_SESSION_H
 #define MN_SESSION_H
+#include "convert/imatrix.h"
 #include "session/steps/steps.h"
 
 typedef struct mn_drafter mn_drafter; /* drafter.c */
 
+/* inputs.c: squares of what products read, by weight. */
+typedef struct {
+    mn_imatrix_sums *at; /* sums and counts are its own; names the model's */
+    size_t n, cap;
+    uint32_t n_texts;
+} mn_input_sums;
+
 struct mn_session {
     mn_model *model;
     mn_request request;
-    bool draws; /* not MN_SESSION_NO_SAMPLING */
+    bool draws;       /* none of MN_SESSION_NO_SAMPLING, _EMBED, _INPUT_SUMS */
+    bool sums_inputs; /* MN_SESSION_INPUT_SUMS: the placement is cut */
+    mn_input_sums sums;
     mn_placement placement;
     uint32_t n_placed; /* engines so far */
     /* the devices lost or passed over since the last engine, with their reasons */
@@ -101,7 +111,13 @@ mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
 /* embed.c: MN_UNSUPPORTED: the model generates nothing. */
 mn_status mn_embed_refuse_encoder(const mn_model *m, mn_error *err);
 
-/* logits.c: runs the rows that were packed, and waits for them. */
+/* inputs.c */
+void mn_input_sums_free(mn_input_sums *sums);
+
+/* logits.c: packs the next n tokens of the sequence, each an output. */
+mn_status mn_session_pack_rows(mn_session *s, uint32_t seq, uint32_t n, mn_step_size *size,
+                               mn_error *err);
+/* Runs the rows that were packed, and waits for them. */
 mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err);
 
 #endif

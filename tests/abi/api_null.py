@@ -18,7 +18,7 @@ FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_sessio
 GIVEN = {("mn_model_find", "name"): "NULL", ("mn_model_set_alias", "alias"): '"a"', ("mn_model_set_alias", "target"): '""',
          ("mn_model_remove", "name"): '"a"', ("mn_model_remove", "bytes"): "&api_bytes", ("mn_hub_choose", "files"): "api_files",
          ("mn_hub_choose", "n"): "1", ("mn_hub_choose", "chosen"): "api_chosen", "mn_found *": "api_found()", "what": '""', "memory": "0",
-         ("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_session_score", "s"): "api_embedding()", "n_pairs": "1", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"', ("mn_model_set_template", "chat_template"): '"{{ messages[0].content }}"',
+         ("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_session_score", "s"): "api_embedding()", ("mn_session_input_sums", "s"): "api_sums(0)", ("mn_session_write_imatrix", "s"): "api_sums(1)", ("mn_session_write_imatrix", "path"): "api_output()", "dataset": '"a"', "n_pairs": "1", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"', ("mn_model_set_template", "chat_template"): '"{{ messages[0].content }}"',
          ("mn_template_render", "source"): '"a"', ("mn_template_render", "vars"): '{"{}", 2}', ("mn_model_chat", "n_messages"): "1",
          ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8", "n_texts": "1",
          "n_keep": "1", "timeout_ms": "0",

@@ -99,6 +99,15 @@ static mn_session *api_embedding(void) {
     return last_session;
 }
 
+/* A new one that sums inputs, and has done so. */
+static mn_session *api_sums(int done) {
+    mn_session_free(last_session);
+    last_session = open_session(MN_SESSION_INPUT_SUMS);
+    if (done && mn_session_input_sums(last_session, api_ids, 3, &err))
+        fail("no sums");
+    return last_session;
+}
+
 /* A new one whose sequence 0 has ended. */
 static mn_session *api_session(void) {
     const mn_sample_params one = {.size = sizeof one, .max_new = 1};

@@ -113,7 +113,7 @@ def plugin_files():
 
 
 # ---- usage ----------------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "serve", "bench", "devices", "plugins", "inspect", "convert", "perplexity", "embed", "rerank", "tokenize", "detokenize", "template", "logits",
+COMMANDS = ["run", "chat", "serve", "bench", "devices", "plugins", "inspect", "convert", "perplexity", "imatrix", "embed", "rerank", "tokenize", "detokenize", "template", "logits",
             "config", "pull", "list", "show", "rm", "alias"]
 
 

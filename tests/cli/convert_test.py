@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""minerva convert, inspect and perplexity from outside: convert_test.py MINERVA GROUP. Standard library alone; what other readers of
+"""minerva convert, inspect, perplexity and imatrix from outside: convert_test.py MINERVA GROUP. Standard library alone; what other readers of
 GGUF say is asked where the Python packages gguf and numpy are."""
 import json
 import math
@@ -1083,6 +1083,198 @@ def test_perplexity_text():
         with open(bad, "w") as f:
             f.write("1 2 x")
         is_error(minerva("perplexity", "-m", MODEL, "--ids", bad, code=2), "byte 4")
+
+
+# ---- minerva imatrix ----
+def imatrix_read(path):
+    """Both forms: name -> (sums or mean squares times calls, counts or calls); and what the file says of itself."""
+    with open(path, "rb") as f:
+        b = f.read()
+    at = [0]
+
+    def take(form):
+        found = struct.unpack_from("<" + form, b, at[0])
+        at[0] += struct.calcsize("<" + form)
+        return found[0] if len(found) == 1 else found
+
+    def string(form):
+        return take("%ds" % take(form)).decode()
+    if not b.startswith(b"GGUF"):
+        entries = {}
+        for _ in range(take("I")):
+            name, calls, n = string("I"), take("I"), take("I")
+            entries[name] = (list(struct.unpack_from("<%df" % n, b, at[0])), calls)
+            at[0] += 4 * n
+        return entries, {"chunks": take("I"), "dataset": string("I")}
+    at[0] = 8
+    (n, n_keys), keys, tensors = take("QQ"), {}, {}
+    for _ in range(n_keys):
+        key, kind = string("Q"), take("I")
+        keys[key] = string("Q") if kind == 8 else [string("Q") for _ in range(take("IQ")[1])] if kind == 9 else take("I")
+    for _ in range(n):
+        name, dims = string("Q"), [take("Q") for _ in range(take("I"))]
+        tensors[name] = (math.prod(dims), take("IQ")[1])
+    begin = at[0] + -at[0] % 32
+    value = lambda t: list(struct.unpack_from("<%df" % tensors[t][0], b, begin + tensors[t][1]))
+    return {t[:-8]: (value(t), value(t[:-8] + ".counts")) for t in tensors if t.endswith(".in_sum2")}, keys
+
+
+def product(w, x):
+    shape, values = w
+    return [math.fsum(a * b for a, b in zip(values[i * shape[1]:(i + 1) * shape[1]], x)) for i in range(shape[0])]
+
+
+class Summed:
+    """Llama or Mixtral in doubles, position by position; sums of squares of what each matrix reads, by GGUF's name."""
+    def __init__(self, name):
+        self.path = os.path.join(FIXTURES, name, "model.safetensors")
+        with open(os.path.join(FIXTURES, name, "config.json"), encoding="utf-8") as f:
+            self.c = json.load(f)
+        self.sums, self.counts = {}, {}
+
+    def of(self, name):
+        return safetensors.read(self.path, name)
+
+    def linear(self, name, stored, x, mat=0, n_mat=1):
+        sums = self.sums.setdefault(name, [0.0] * (len(x) * n_mat))
+        self.counts.setdefault(name, [0] * n_mat)[mat] += 1
+        for i, v in enumerate(x):
+            sums[mat * len(x) + i] += v * v
+        return product(self.of(stored), x)
+
+    def norm(self, name, x):
+        scale = 1 / math.sqrt(math.fsum(v * v for v in x) / len(x) + self.c["rms_norm_eps"])
+        return [v * scale * w for v, w in zip(x, self.of(name)[1])]
+
+    def rotated(self, x, d, pos):
+        out, theta = list(x), self.c["rope_parameters"]["rope_theta"]
+        for h in range(0, len(x), d):
+            for i in range(d // 2):
+                angle = pos * theta ** (-2 * i / d)
+                a, b = x[h + i], x[h + i + d // 2]
+                out[h + i], out[h + i + d // 2] = a * math.cos(angle) - b * math.sin(angle), b * math.cos(angle) + a * math.sin(angle)
+        return out
+
+    def attend(self, q, keys, values, d):
+        out, share = [], len(q) // len(keys[0])
+        for h in range(len(q) // d):
+            at = h // share * d
+            scores = [math.fsum(q[h * d + i] * k[at + i] for i in range(d)) / math.sqrt(d) for k in keys]
+            weights = [math.exp(s - max(scores)) for s in scores]
+            out += [math.fsum(w * v[at + i] for w, v in zip(weights, values)) / math.fsum(weights) for i in range(d)]
+        return out
+
+    def gated(self, names, stored, x, mat=0, n_mat=1):
+        gate, up, down = [(n, stored % s) for n, s in names]
+        g, u = self.linear(*gate, x, mat, n_mat), self.linear(*up, x, mat, n_mat)
+        return self.linear(*down, [a / (1 + math.exp(-a)) * b for a, b in zip(g, u)], mat, n_mat)
+
+    def feed(self, b, layer, x):
+        if "num_local_experts" not in self.c:
+            return self.gated([(b + "ffn_%s.weight" % n, n + "_proj") for n in ("gate", "up", "down")], layer + "mlp.%s.weight", x)
+        n, moe = self.c["num_local_experts"], layer + "block_sparse_moe."
+        scores = self.linear(b + "ffn_gate_inp.weight", moe + "gate.weight", x)
+        best = sorted(range(n), key=lambda e: -scores[e])[:self.c["num_experts_per_tok"]]
+        total, out = math.fsum(math.exp(scores[e]) for e in best), [0.0] * len(x)
+        for e in best:
+            y = self.gated([(b + "ffn_%s_exps.weight" % k, w) for k, w in (("gate", "w1"), ("up", "w3"), ("down", "w2"))],
+                           moe + "experts.%d." % e + "%s.weight", x, e, n)
+            out = [a + math.exp(scores[e]) / total * v for a, v in zip(out, y)]
+        return out
+
+    def read(self, ids):
+        """Once more from an empty context."""
+        d = self.c["hidden_size"] // self.c["num_attention_heads"]
+        caches = [([], []) for _ in range(self.c["num_hidden_layers"])]
+        shape, table = self.of("model.embed_tokens.weight")
+        for pos, token in enumerate(ids):
+            x = list(table[token * shape[1]:(token + 1) * shape[1]])
+            for i, (keys, values) in enumerate(caches):
+                b, layer = "blk.%d." % i, "model.layers.%d." % i
+                y = self.norm(layer + "input_layernorm.weight", x)
+                q, k, v = (self.linear(b + "attn_%s.weight" % n, layer + "self_attn.%s_proj.weight" % n, y) for n in "qkv")
+                keys.append(self.rotated(k, d, pos))
+                values.append(v)
+                y = self.attend(self.rotated(q, d, pos), keys, values, d)
+                x = [a + e for a, e in zip(x, self.linear(b + "attn_output.weight", layer + "self_attn.o_proj.weight", y))]
+                x = [a + e for a, e in zip(x, self.feed(b, layer, self.norm(layer + "post_attention_layernorm.weight", x)))]
+            self.linear("output.weight", "lm_head.weight", self.norm("model.norm.weight", x))
+
+
+def imatrix(model, ids, out, *args, **more):
+    return minerva("imatrix", "-m", model, "--ids", ids, "-o", out, *args, **more)
+
+
+def test_imatrix_numbers():
+    """Sums and counts are those of the model's formulas, also of experts, of windows that begin anew, and in steps of any size; both forms."""
+    with scratch() as folder:
+        out, old = os.path.join(folder, "a.gguf"), os.path.join(folder, "a.dat")
+        ids = [(7 * i * i + 3 * i + 1) % 150 for i in range(21)]
+        path = saved(folder, "ids", " ".join(map(str, ids)).encode())
+        for model in ("llama", "mixtral"):
+            want = Summed(model)
+            want.read(ids[:10])
+            want.read(ids[10:20])
+            source = os.path.join(FIXTURES, model)
+            for args in (["--device", "reference"], ["--device", "cpu_simd", "--precision", "exact", "-b", 3]):
+                imatrix(source, path, out, "-c", 10, "--process-output", "--force", *args)
+                found, keys = imatrix_read(out)
+                equal(keys, {"general.type": "imatrix", "imatrix.datasets": [path], "imatrix.chunk_count": 2, "imatrix.chunk_size": 10})
+                equal(list(found), sorted(want.sums))
+                for name, (sums, counts) in found.items():
+                    equal((name, counts), (name, want.counts[name]))
+                    largest = max(want.sums[name])
+                    assert max(abs(a - b) for a, b in zip(sums, want.sums[name])) < 2e-5 * largest, (model, args, name)
+            imatrix(source, path, old, "-c", 10, "--output-format", "dat", "--device", "reference", "--force")
+            entries, end = imatrix_read(old)
+            equal(end, {"chunks": 2, "dataset": path})
+            equal(list(entries), [name for name in sorted(want.sums) if name.startswith("blk.")])
+            for name, (means, calls) in entries.items():
+                seen, cols = want.counts[name], len(means) // len(want.counts[name])
+                equal((name, calls), (name, (max(seen) + 9) // 10))
+                for i, v in enumerate(means):
+                    mean = want.sums[name][i] / seen[i // cols] if seen[i // cols] else 1.0
+                    assert abs(v - mean * calls) < 2e-5 * max(means), (model, name, i)
+
+
+def test_imatrix_every():
+    """Every matrix in a layer of every fixture has its sums, each of all rows; convert takes them, in both forms alike."""
+    with scratch() as folder:
+        out, a, b = (os.path.join(folder, n) for n in ("a.gguf", "new", "old"))
+        path = saved(folder, "ids", b"0 2 37 3 31 57 41 26 39 45 25 51 4 8 9 12")
+        for name in fixtures():
+            source = os.path.join(FIXTURES, name)
+            imatrix(source, path, a, "-c", 16, "--force")
+            found, _ = imatrix_read(a)
+            tensors = {t["name"]: t["dim"] for t in minerva("inspect", source, "--json").json()["tensors"]}
+            matrices = {t for t, dim in tensors.items() if t.startswith("blk.") and t.endswith(".weight") and len(dim) > 1 and "norm" not in t}
+            equal((name, matrices - set(found), set(found) - set(tensors)), (name, set(), set()))
+            for t, (sums, counts) in found.items():
+                assert sum(counts) % 16 == 0 and sum(counts) and len(sums) == len(counts) * tensors[t][-1], (name, t, counts)
+        made = []
+        for form, file in (("gguf", a), ("dat", b)):
+            imatrix(os.path.join(FIXTURES, "mixtral"), path, file, "-c", 16, "--force", "--output-format", form, "--device", "reference")
+            r = convert(os.path.join(FIXTURES, "mixtral"), out, "--force", "--type", "q4_0", "--imatrix", file)
+            assert "has nothing for" not in r.err, r.err
+            made.append({k: v for k, v in minerva("inspect", out, "--json").json()["metadata"].items() if "imatrix" in k and k != "quantize.imatrix.file"})
+        equal(made[0], made[1])
+
+
+def test_imatrix_errors():
+    with scratch() as folder:
+        out, path = os.path.join(folder, "a.gguf"), saved(folder, "text", b"Once upon a time, there was a little girl named Lily. " * 9)
+        run = lambda *args, **more: minerva("imatrix", "-m", MODEL, *args, **more)
+        is_error(run("-o", out, code=2), "-f TEXT", "--ids FILE")
+        is_error(run("-f", path, code=2), "-o", "imatrix.gguf")
+        is_error(run("-f", path, "-o", "-", code=2), "-o")
+        is_error(run("-f", path, "-o", out, "--output-format", "old", code=2), "--output-format", "gguf", "dat")
+        is_error(run("-f", path, "-o", out, code=1), "tokens, expected at least a window of 512", "-c")
+        assert not os.path.exists(out)
+        has(run("-f", path, "-o", out, "-c", 16, "--chunks", 2).err, out + ": written, of 2 windows")
+        equal(imatrix_read(out)[1]["imatrix.chunk_count"], 2)
+        is_error(run("-f", path, "-o", out, "-c", 16, "--chunks", 2, code=1), out)
+        is_error(run("-f", path, "-o", os.path.join(folder, "none", "a"), "-c", 16, "--chunks", 2, code=1), os.path.join(folder, "none"))
+        is_error(minerva("imatrix", "-m", os.path.join(FIXTURES, "llama"), "-f", path, "-o", out, code=1), "no tokeniser")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,187 @@
+/* observe.c -- a step whose products are looked at: before a segment runs, what its LINEAR and
+ * MOE_LINEAR nodes read is copied to the host. The placement is cut in front of each of them, so
+ * that all of it crosses segments and is bound as dense f32 or i32. Memory for the copies is held
+ * during a step. */
+#include "engine/engine_impl.h"
+
+/* A tensor of this step on the host. */
+typedef struct {
+    void *bytes;
+    size_t cap;
+    uint32_t tensor;
+    bool filled;
+} observed_copy;
+typedef struct {
+    mn_engine *e;
+    const mn_engine_step *step;
+    const mn_step_size *size;
+    mn_product_fn fn;
+    void *arg;
+    observed_copy x, experts;
+} observer;
+
+static int64_t observed_dim(const observer *o, const mn_tensor *t, uint32_t i) {
+    return t->dim[i] < 0 ? o->step->symbols[~t->dim[i]] : t->dim[i];
+}
+
+/* Rows of it that are not padding. */
+static uint64_t live_rows(const observer *o, const mn_tensor *t) {
+    if (t->dim[0] == MN_DIM(MN_SYM_OUTPUTS))
+        return o->size->n_out;
+    return t->dim[0] == MN_DIM(MN_SYM_TOKENS) ? o->size->n_rows : (uint64_t)t->dim[0];
+}
+
+/* Through pinned memory, where the device's own cannot be mapped. */
+static mn_status read_to_host(const observer *o, mn_engine_segment *s, mn_buffer *from,
+                              uint64_t bytes, void *to, mn_error *err) {
+    mn_engine_device *d = &o->e->devices[s->device];
+    mn_buffer *pinned = NULL;
+    mn_event *done = NULL;
+    void *map = NULL;
+    mn_status st =
+        mn_engine_alloc(o->e, s->device, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, &pinned, err);
+    if (st)
+        return st;
+    st = d->backend->map(pinned, &map, err);
+    if (!st)
+        MN_WATCHED_FOR(
+            mn_callee_of(d), "read", MN_MOVES_NS(bytes),
+            MN_RETRY(st, d->backend->read(d->queue, from, 0, pinned, 0, bytes, &done, err)));
+    if (!st)
+        st = mn_event_settle(d->backend, mn_callee_of(d), MN_MOVES_NS(bytes), &done, err);
+    if (!st)
+        memcpy(to, map, bytes);
+    MN_WATCHED(mn_callee_of(d), "buffer_free", d->backend->buffer_free(pinned));
+    return st;
+}
+
+/* All of root tensor t, unless it is there already. */
+static mn_status fill_copy(const observer *o, mn_engine_segment *s, uint32_t t, observed_copy *to,
+                           mn_error *err) {
+    mn_engine_device *d = &o->e->devices[s->device];
+    mn_buffer *from = d->at[t];
+    uint64_t bytes;
+    void *map = NULL;
+    mn_status st = MN_OK;
+    if (to->filled && to->tensor == t)
+        return MN_OK;
+    if (!from)
+        return mn_fail(err, MN_INVALID, "%.*s does not cross segments, so that it cannot be read",
+                       MN_STR_ARG(o->e->graph->abi.tensors[t].name));
+    if (!mn_tensor_bytes(&o->e->graph->abi, t, o->step->symbols, &bytes) || !bytes)
+        return mn_fail(err, MN_INVALID, "%.*s: a tensor of no bytes",
+                       MN_STR_ARG(o->e->graph->abi.tensors[t].name));
+    if (!mn_grow(&to->bytes, &to->cap, bytes, 1))
+        return mn_fail_memory(err, bytes);
+    if (!d->unified)
+        st = read_to_host(o, s, from, bytes, to->bytes, err);
+    else
+        st = d->backend->map(from, &map, err);
+    if (!st && map)
+        memcpy(to->bytes, map, bytes);
+    to->tensor = t;
+    to->filled = !st;
+    return mn_engine_note(o->e, s->device, st);
+}
+
+static const mn_model_tensor_entry *source_of(const mn_model_graph *g, uint32_t root) {
+    for (uint32_t i = 0; i < g->n_weights; i++)
+        if ((uint32_t)g->weights[i].tensor == root)
+            return g->weights[i].source;
+    return NULL;
+}
+
+/* Whether an earlier weight of the node is part of the same stored tensor. */
+static bool told_already(const mn_graph *g, const mn_node *n, uint32_t first, uint32_t j,
+                         uint32_t root) {
+    for (uint32_t k = first; k < j; k += 2)
+        if (mn_tensor_root(g, (uint32_t)g->operands[n->in_off + k]) == root)
+            return true;
+    return false;
+}
+
+static mn_status tell_weights(const observer *o, const mn_node *n, mn_product_input *in,
+                              mn_error *err) {
+    const mn_graph *g = &o->e->graph->abi;
+    const uint32_t first = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    mn_status st = MN_OK;
+    for (uint32_t j = first; j < first + 2 * n->n_out && !st; j += 2) {
+        const uint32_t t = (uint32_t)g->operands[n->in_off + j];
+        const uint32_t root = mn_tensor_root(g, t);
+        const mn_model_tensor_entry *from = source_of(o->e->graph, root);
+        if (!from || told_already(g, n, first, j, root))
+            continue;
+        in->weight = &from->info;
+        in->n_mat = n->op == MN_OP_LINEAR ? 1 : (uint64_t)g->tensors[t].dim[0];
+        st = o->fn(o->arg, in, err);
+    }
+    return st;
+}
+
+static mn_status observe_node(observer *o, mn_engine_segment *s, const mn_node *n, mn_error *err) {
+    const mn_graph *g = &o->e->graph->abi;
+    const uint32_t t = (uint32_t)g->operands[n->in_off];
+    const mn_tensor *x = &g->tensors[t];
+    mn_product_input in = {.n_rows = live_rows(o, x), .n_each = 1, .n_cols = 1};
+    if (!in.n_rows)
+        return MN_OK;
+    if (x->alias_of >= 0)
+        return mn_fail(err, MN_UNSUPPORTED, "%.*s is a view, which a product reads",
+                       MN_STR_ARG(x->name));
+    for (uint32_t i = 1; i < x->n_dim; i++)
+        in.n_cols *= (uint64_t)observed_dim(o, x, i);
+    mn_status st = fill_copy(o, s, t, &o->x, err);
+    if (st)
+        return st;
+    in.x = o->x.bytes;
+    if (n->op == MN_OP_MOE_LINEAR) {
+        const uint32_t chosen = (uint32_t)g->operands[n->in_off + MN_MOE_LINEAR_EXPERTS];
+        st = fill_copy(o, s, chosen, &o->experts, err);
+        in.experts = o->experts.bytes;
+        in.n_chosen = (uint64_t)observed_dim(o, &g->tensors[chosen], 1);
+        in.n_each = x->n_dim > 2 ? in.n_chosen : 1;
+        in.n_cols /= in.n_each;
+    }
+    return st ? st : tell_weights(o, n, &in, err);
+}
+
+/* The products of segment k; the nodes in front of it have run. *more: not behind the last one. */
+static mn_status observe_segment(observer *o, uint32_t k, bool *more, mn_error *err) {
+    const mn_graph *g = &o->e->graph->abi;
+    mn_engine_segment *s = &o->e->segments[k];
+    mn_status st = MN_OK;
+    o->x.filled = false;
+    o->experts.filled = false;
+    for (uint32_t i = s->node_lo; i < s->node_hi && !st; i++)
+        if (g->nodes[i].op == MN_OP_LINEAR || g->nodes[i].op == MN_OP_MOE_LINEAR)
+            st = observe_node(o, s, &g->nodes[i], err);
+    *more = k + 1 < o->e->n_segments;
+    return st;
+}
+
+static mn_status execute_settled(const observer *o, mn_engine_segment *s, mn_error *err) {
+    const mn_engine_device *d = &o->e->devices[s->device];
+    mn_event *done = NULL;
+    mn_status st = mn_engine_segment_execute(o->e, s, o->step, &done, err);
+    if (!st)
+        st = mn_event_settle(d->backend, mn_callee_of(d), mn_engine_segment_ns(s, o->step->symbols),
+                             &done, err);
+    return mn_engine_note(o->e, s->device, st);
+}
+
+mn_status mn_engine_observe(mn_engine *e, const mn_engine_step *x, const mn_step_size *size,
+                            mn_product_fn fn, void *arg, mn_error *err) {
+    observer o = {.e = e, .step = x, .size = size, .fn = fn, .arg = arg};
+    bool more = true;
+    mn_status st = mn_engine_write_inputs(e, x, err);
+    for (uint32_t k = 0; more && !st; k++) {
+        st = mn_boundary_move(e, k, x->symbols, err);
+        if (!st)
+            st = observe_segment(&o, k, &more, err);
+        if (!st && more)
+            st = execute_settled(&o, &e->segments[k], err);
+    }
+    mn_free(o.x.bytes);
+    mn_free(o.experts.bytes);
+    return st;
+}
