@@ -32,6 +32,38 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
     return st;
 }
 
+/* The prompt of a reranker that is asked with one; that of a GGUF file is there already. */
+static mn_status put_prompt(mn_convert_plan *p, const mn_model *m, mn_error *err) {
+    mn_text usual = {0};
+    if (!m->score.known || !m->score.prompted ||
+        mn_meta_find(&m->canonical->meta, MN_PAIR_PROMPT_KEY))
+        return MN_OK;
+    mn_pair_prompt(&usual);
+    const char *copy = usual.failed ? NULL : mn_arena_strndup(&p->arena, usual.ptr, usual.len);
+    mn_text_free(&usual);
+    if (!copy)
+        return mn_fail_memory(err, 1024);
+    return mn_convert_str(p, MN_PAIR_PROMPT_KEY, mn_str_of(copy), err);
+}
+
+/* Of a reranker that answers yes or no the rows of these two tokens as a head, which other programs
+ * score with. */
+static mn_status put_words(mn_convert_plan *p, const mn_model *m, mn_error *err) {
+    enum { RANK = 4 };
+    static const mn_str labels[] = {{"yes", 3}, {"no", 2}};
+    const mn_head *h = &m->score.head;
+    mn_status st = put_prompt(p, m, err);
+    if (!m->score.known || !m->score.words)
+        return st;
+    if (!st)
+        st = mn_convert_put_matrix(p, "cls.output.weight", m->score.words, 2, h->layer[0].n_in, err);
+    if (!st)
+        st = mn_convert_arch_int(p, "pooling_type", RANK, err);
+    if (!st)
+        st = mn_convert_arch_strs(p, "classifier.output_labels", labels, 2, err);
+    return st;
+}
+
 /* Rows of the table of token types; readers of encoders want the key where there is none, too. */
 static mn_status put_token_types(mn_convert_plan *p, mn_error *err) {
     const mn_model_tensor_entry *e = mn_canonical_tensor(p->model, "token_types.weight");
@@ -45,8 +77,8 @@ static mn_status put_token_types(mn_convert_plan *p, mn_error *err) {
 /* How embeddings are made of an encoder, or of a model whose files say it: modules.json is not part
  * of GGUF, and GGUF has no key for the norm. */
 static mn_status put_pooling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
-    if (m->embed.refusal || !(m->embed.stated || p->hp.bidirectional))
-        return MN_OK;
+    if (m->embed.refusal || m->score.words || !(m->embed.stated || p->hp.bidirectional))
+        return MN_OK; /* the pooling_type of a head is another one */
     mn_status st = mn_convert_arch_int(p, "pooling_type", m->embed.pooling, err);
     if (!st && m->embed.norm == MN_NORM_NONE)
         st = mn_convert_bool(p, MN_EMBED_NORM_KEY, false, err);
@@ -165,6 +197,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         st = mn_convert_meta(&p, m->name, m->tokenizer, err);
     if (!st)
         st = put_sampling(&p, m, err);
+    if (!st)
+        st = put_words(&p, m, err);
     if (!st)
         st = put_pooling(&p, m, err);
     if (!st)

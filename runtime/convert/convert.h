@@ -131,6 +131,9 @@ mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v,
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err);
 /* "ARCH.stem", likewise */
 mn_status mn_convert_arch_int(mn_convert_plan *p, const char *stem, int64_t v, mn_error *err);
+/* strs [n] outlive the plan. */
+mn_status mn_convert_arch_strs(mn_convert_plan *p, const char *stem, const mn_str *strs, uint64_t n,
+                               mn_error *err);
 mn_status mn_convert_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err);
 mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool v, mn_error *err);
 

@@ -392,6 +392,12 @@ mn_status mn_convert_arch_int(mn_convert_plan *p, const char *stem, int64_t i, m
     return put_missing(p, stem, v, err);
 }
 
+mn_status mn_convert_arch_strs(mn_convert_plan *p, const char *stem, const mn_str *strs, uint64_t n,
+                               mn_error *err) {
+    const mn_value v = {.type = MN_VALUE_ARRAY | MN_VALUE_STR, .array = strs, .n = n};
+    return put_missing(p, stem, v, err);
+}
+
 mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool b, mn_error *err) {
     const mn_value v = {.size = sizeof v, .type = MN_VALUE_BOOL, .i = b};
     return meta_out_put(p, mn_str_of(key), v, err);

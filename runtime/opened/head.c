@@ -151,6 +151,7 @@ static mn_status head_of_words(mn_model *m, mn_head *h, mn_error *err) {
     h->layer[0] = (mn_head_layer){.n_in = n, .n_out = 2, .weight = rows};
     h->n = 1;
     h->widest = n;
+    m->score.words = rows;
     return head_contrast(h, 0, 1, err);
 }
 

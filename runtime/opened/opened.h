@@ -110,6 +110,8 @@ struct mn_model {
     struct {
         mn_head head;
         bool known, prompted;
+        const float *words; /* rows "yes" and "no" of the output matrix that head is made of [2, D],
+                               in its arena; NULL: the files have a head */
         char *refusal;
     } score;
     int32_t *stop; /* every id that ends a generation, each once */
@@ -234,6 +236,10 @@ mn_status mn_text_encode(const mn_model *m, mn_str text, const uint8_t *plain, u
 /* pair.c: as mn_model_pair, whose arguments are checked. */
 mn_status mn_pair_encode(const mn_model *m, mn_str query, mn_str text, mn_str instruction,
                          int32_t **ids, uint32_t *n, uint32_t *n_first, mn_error *err);
+/* The prompt of Qwen3-Reranker with its usual instruction, and "{query}" and "{document}" for the
+ * texts: as files of GGUF have it. */
+#define MN_PAIR_PROMPT_KEY "tokenizer.chat_template.rerank"
+void mn_pair_prompt(mn_text *out);
 /* request.c: what a session with these parameters asks of the devices. Shared by sessions and
  * explanations. NULL params: the defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,

@@ -44,6 +44,26 @@ static void pair_fill(pair_text *p, const char *prompt, const mn_str values[3]) 
     }
 }
 
+void mn_pair_prompt(mn_text *out) {
+    const mn_str values[] = {mn_str_of(pair_instruction), mn_str_of("{query}"),
+                             mn_str_of("{document}")};
+    pair_text p = {0};
+    pair_fill(&p, pair_prompt, values);
+    mn_text_put(out, p.text.ptr, p.text.len);
+    out->failed = out->failed || p.text.failed;
+    mn_text_free(&p.text);
+    mn_text_free(&p.plain);
+}
+
+/* Whether the prompt of a file is the usual one, in which the instruction may be another. */
+static bool pair_is_usual(mn_str own) {
+    mn_text usual = {0};
+    mn_pair_prompt(&usual);
+    const bool same = !usual.failed && mn_str_eq((mn_str){usual.ptr, usual.len}, own);
+    mn_text_free(&usual);
+    return same;
+}
+
 static mn_status pair_by_prompt(const mn_model *m, const mn_str values[3], int32_t **ids,
                                 uint32_t *n, mn_error *err) {
     pair_text p = {0};
@@ -51,7 +71,7 @@ static mn_status pair_by_prompt(const mn_model *m, const mn_str values[3], int32
     char *copy = NULL;
     mn_status st = MN_OK;
     /* GGUF's key for the prompts of rerankers */
-    if (!mn_meta_str(&m->canonical->meta, "tokenizer.chat_template.rerank", &own, NULL)) {
+    if (!mn_meta_str(&m->canonical->meta, MN_PAIR_PROMPT_KEY, &own, NULL) && !pair_is_usual(own)) {
         copy = mn_strndup(own.ptr, own.len);
         st = copy ? MN_OK : mn_fail_memory(err, own.len);
     }

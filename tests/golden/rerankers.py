@@ -68,6 +68,7 @@ def converted(out):
         run("convert", folder_of(name), "-o", path)
         scores(name + " as GGUF", path, name)
         if name == "qwen3-reranker":
+            words_kept(path, out)
             continue
         shown = run("inspect", path).stdout
         arch = {"modernbert-rank": "modern-bert"}.get(name, "bert")
@@ -84,6 +85,22 @@ def converted(out):
         scores(name + " in q8_0", small, name, {"reference": 0.1, "cpu_simd": 0.1})
 
 
+def words_kept(path, out):
+    """Qwen3-Reranker has a head that other programs use; its name need not say what it is, and the instruction is still the caller's."""
+    name = "qwen3-reranker"
+    g, shown = golden(name), run("inspect", path).stdout
+    check(all(want in shown for want in ("qwen3.pooling_type = 4", "classifier.output_labels", "cls.output.weight", "tokenizer.chat_template.rerank")), "its head as GGUF")
+    pairs, tensors = gguf.parts(path)
+    pairs["general.name"] = pair("general.name", STR, "a model of another name")
+    other, again = os.path.join(out, "other-name.gguf"), os.path.join(out, "again.gguf")
+    gguf.write(other, pairs.values(), tensors)
+    scores("its head alone", other, name)
+    run("convert", other, "-o", again, "--type", "f32")
+    scores("its head, converted again", again, name)
+    asked = [rerank(p, g["query"], "A", "--instruction", "home")[0]["score"] for p in (folder_of(name), other, again)]
+    check(max(asked) - min(asked) < 1e-6, "an instruction has the same effect: %s" % asked)
+
+
 def of_words(out):
     """Qwen3-Reranker as the field's converter writes it: a head of the rows for yes and no, and the prompt as a template."""
     name = "qwen3-reranker"
@@ -96,6 +113,9 @@ def of_words(out):
     rows = {w: table[vocab[w] * width:(vocab[w] + 1) * width].tobytes() for w in ("yes", "no")}
     for labels in (["yes", "no"], ["no", "yes"]):
         pairs, tensors = gguf.parts(source)
+        tensors = [t for t in tensors if t[0] != "cls.output.weight"]
+        for key in ("qwen3.pooling_type", "qwen3.classifier.output_labels", "tokenizer.chat_template.rerank"):
+            pairs.pop(key)
         pairs.pop("minerva.hidden_act", None)
         pairs["general.name"] = pair("general.name", STR, "a model of another name")
         pairs["pooling"] = pair("qwen3.pooling_type", U32, 4)
