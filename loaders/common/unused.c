@@ -19,7 +19,8 @@ mn_str mnl_inner_name(mn_str native) {
                                            "gpt_neox.",
                                            "bert.",
                                            "roberta.",
-                                           "distilbert."};
+                                           "distilbert.",
+                                           "electra."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++) {
         const uint64_t n = strlen(prefixes[i]);
         if (mn_str_begins(native, prefixes[i]))
@@ -114,6 +115,9 @@ static const struct {
     {BEGINS, HEADS, "pre_classifier."},
     {BEGINS, HEADS, "head."},
     {BEGINS, HEADS, "decoder."},
+    {BEGINS, HEADS, "discriminator_predictions."},
+    {BEGINS, HEADS, "generator_predictions."},
+    {BEGINS, HEADS, "generator_lm_head."},
 };
 
 /* The reason of the first row that fits; N_REASONS: none does. */

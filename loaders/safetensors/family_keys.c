@@ -172,6 +172,17 @@ void family_encoder(config_reader *c) {
     config_put_bool(c, "attention.causal", "model_type", false);
 }
 
+/* ELECTRA is BERT where its embeddings are as wide as its layers. */
+void family_electra(config_reader *c) {
+    const int64_t width = config_int(c, c->root, "", "embedding_size", 1, 1 << 24, NULL);
+    family_encoder(c);
+    if (!c->status && width != c->n_embd)
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'embedding_size' is %lld, expected 'hidden_size' %lld: "
+                             "embeddings of another width (ELECTRA small) are not supported",
+                             MN_STR_ARG(c->file->name), (long long)width, (long long)c->n_embd);
+}
+
 /* How a text is pooled for the head, and the activation between the head's two matrices. Where
  * config.json says nothing of the pooling, an encoder's is the first token and a decoder's the
  * last. */

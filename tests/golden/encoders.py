@@ -18,7 +18,7 @@ from models import check, copy_fixture, folder_of, golden
 
 MINERVA = sys.argv[1]
 DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
-ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert", "modernbert")
+ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert", "modernbert", "electra")
 ALL = ENCODERS + ("qwen3-headless",)
 GEMMAS = ("embedding-gemma", "embedding-gemma-plain")  # with layers behind the pooling
 
@@ -174,6 +174,10 @@ def respelled(out):
         m.config.update(change)
         m.write(target)
         check(word in run("embed", "-m", target, "a", code=1).stderr, "the message names %s" % word)
+    target, m = copy("electra", out), models.fixture("electra")
+    m.config["embedding_size"] = 16
+    m.write(target)
+    check("'embedding_size' is 16" in run("embed", "-m", target, "a", code=1).stderr, "ELECTRA with narrow embeddings")
 
 
 # ---- pooling ----
@@ -306,7 +310,7 @@ def as_gguf(out):
         run("convert", folder_of(name), "-o", path)
         shown = run("inspect", path).stdout
         for want in ('tokenizer.ggml.model = "%s"' % {"roberta": "gpt2", "modernbert": "gpt2", "xlm-roberta": "t5"}.get(name, "bert"),
-                     "tokenizer.ggml.token_type_count = %d" % (2 if name in ("bert", "nomic-bert") else 1)):
+                     "tokenizer.ggml.token_type_count = %d" % (2 if name in ("bert", "nomic-bert", "electra") else 1)):
             check(want in shown, "%s converted: %s" % (name, want))
         all_poolings(name + " converted", path, cases, ["reference"])
         defaults(path, name, cases)

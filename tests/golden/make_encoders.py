@@ -32,13 +32,14 @@ MODELS = {
     "nomic-bert": (tf.NomicBertConfig, tf.NomicBertModel, dict(SMALL, max_position_embeddings=128, type_vocab_size=2, pad_token_id=0)),
     "modernbert": (tf.ModernBertConfig, tf.ModernBertForMaskedLM, dict(SMALL, num_hidden_layers=4, intermediate_size=32, max_position_embeddings=128, local_attention=8, pad_token_id=1,
                                                                       cls_token_id=0, sep_token_id=2)),
+    "qwen3-headless": (tf.Qwen3Config, tf.Qwen3Model, dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, tie_word_embeddings=False)),
     "embedding-gemma": (tf.Gemma3TextConfig, tf.Gemma3TextModel, dict(SMALL, num_hidden_layers=4, num_key_value_heads=1, head_dim=12, query_pre_attn_scalar=12, sliding_window=8,
                                                                      max_position_embeddings=128, use_bidirectional_attention=True, pad_token_id=1,
                                                                      layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])),
     "embedding-gemma-plain": (tf.Gemma3TextConfig, tf.Gemma3TextModel, dict(SMALL, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8, sliding_window=5, pad_token_id=1,
                                                                            max_position_embeddings=96, use_bidirectional_attention=True,
                                                                            layer_types=["full_attention", "sliding_attention"])),
-    "qwen3-headless": (tf.Qwen3Config, tf.Qwen3Model, dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, tie_word_embeddings=False)),
+    "electra": (tf.ElectraConfig, tf.ElectraForPreTraining, dict(SMALL, embedding_size=32, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
 }
 # sentence-transformers' modules behind the Transformer
 MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False), "embedding-gemma": ("mean_tokens", True),
@@ -92,7 +93,7 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "qwen3-headless": roberta_tokenizer,
+TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "qwen3-headless": roberta_tokenizer,
               "embedding-gemma": roberta_tokenizer, "embedding-gemma-plain": roberta_tokenizer}
 
 

@@ -28,9 +28,12 @@ MODELS = {
     "modernbert-rank": ("modernbert", tf.ModernBertConfig, tf.ModernBertForSequenceClassification,
                         dict(SMALL, num_hidden_layers=4, intermediate_size=32, max_position_embeddings=160, local_attention=8, pad_token_id=1, cls_token_id=0,
                              sep_token_id=2, classifier_pooling="mean")),
+    "electra-rank": ("electra", tf.ElectraConfig, tf.ElectraForSequenceClassification,
+                     dict(SMALL, embedding_size=32, max_position_embeddings=96, type_vocab_size=2, pad_token_id=0)),
     "qwen3-reranker": (None, tf.Qwen3Config, tf.Qwen3ForCausalLM,
                        dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=640, tie_word_embeddings=True)),
 }
+SEEDS = {"bert-rank": 40, "distilbert-rank": 41, "xlm-roberta-rank": 42, "modernbert-rank": 43, "qwen3-reranker": 44, "electra-rank": 45}
 PROMPT = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
           "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: %s\n<Query>: %s\n<Document>: %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -79,7 +82,7 @@ def make(out, name, seed):
             ids, types = pair.ids, pair.type_ids
         else:
             ids, types = prompt_ids(tok, text), []
-        more = {"token_type_ids": torch.tensor([types])} if base == "bert" else {}
+        more = {"token_type_ids": torch.tensor([types])} if base in ("bert", "electra") else {}
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids]), **more).logits[0]
         yes, no = (tok.token_to_id(w) for w in ("yes", "no"))
@@ -95,6 +98,6 @@ def make(out, name, seed):
 
 
 if __name__ == "__main__":
-    for i, name in enumerate(MODELS):
+    for name in MODELS:
         if not sys.argv[2:] or name in sys.argv[2:]:
-            make(sys.argv[1], name, 40 + i)
+            make(sys.argv[1], name, SEEDS[name])

@@ -18,7 +18,7 @@ from models import check, copy_fixture, folder_of, golden
 
 MINERVA = sys.argv[1]
 DEVICES = {"reference": 1e-5, "cpu_simd": 1e-4}
-ALL = ("bert-rank", "distilbert-rank", "xlm-roberta-rank", "modernbert-rank", "qwen3-reranker")
+ALL = ("bert-rank", "distilbert-rank", "xlm-roberta-rank", "modernbert-rank", "electra-rank", "qwen3-reranker")
 
 
 run = functools.partial(models.command, MINERVA)
