@@ -368,15 +368,10 @@ static const key_default gpt2_defaults[] = {
 
 static const key_default bert_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 0}, {0}};
-static const key_default electra_defaults[] = {{"hidden_size", 256},
-                                               {"num_hidden_layers", 12},
-                                               {"num_attention_heads", 4},
-                                               {"intermediate_size", 1024},
-                                               {"embedding_size", 128},
-                                               {"max_position_embeddings", 512},
-                                               {"layer_norm_eps", 1e-12},
-                                               {"pad_token_id", 0},
-                                               {0}};
+static const key_default electra_defaults[] = {
+    {"hidden_size", 256},        {"num_hidden_layers", 12}, {"num_attention_heads", 4},
+    {"intermediate_size", 1024}, {"embedding_size", 128},   {"max_position_embeddings", 512},
+    {"layer_norm_eps", 1e-12},   {"pad_token_id", 0},       {0}};
 /* all of them: the model's own config.json has other keys, which Transformers does not read */
 static const key_default nomic_defaults[] = {
     {"hidden_size", 768},        {"num_hidden_layers", 12},

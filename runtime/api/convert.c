@@ -56,7 +56,8 @@ static mn_status put_words(mn_convert_plan *p, const mn_model *m, mn_error *err)
     if (!m->score.known || !m->score.words)
         return st;
     if (!st)
-        st = mn_convert_put_matrix(p, "cls.output.weight", m->score.words, 2, h->layer[0].n_in, err);
+        st =
+            mn_convert_put_matrix(p, "cls.output.weight", m->score.words, 2, h->layer[0].n_in, err);
     if (!st)
         st = mn_convert_arch_int(p, "pooling_type", RANK, err);
     if (!st)
