@@ -205,16 +205,25 @@ def spdx_package(name, version, **more):
             "filesAnalyzed": False, "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION", **more}
 
 
+def add_verification(package, files):
+    """SPDX wants of a package whose files are listed a code of them, and of none else."""
+    if files:
+        sums = sorted(f["checksums"][0]["checksumValue"] for f in files)
+        package["filesAnalyzed"] = True
+        package["packageVerificationCode"] = {"packageVerificationCodeValue": hashlib.sha1("".join(sums).encode()).hexdigest()}
+
+
 def spdx_of(folder, name, version, epoch, packages, libraries="lib/"):
     """The SPDX document of what is below folder: a package per Debian package, whose libraries lie below `libraries`, Minerva's, and every file with its
     digests."""
-    files, relations = [], []
+    files, relations, contents = [], [], {}
     owner = {libraries + soname: p for p in packages for soname in packages[p]["files"]}
     for i, path in enumerate(f for f in files_below(folder) if not os.path.islink(os.path.join(folder, f))):
         full = os.path.join(folder, path)
         files.append({"SPDXID": "SPDXRef-File-%d" % i, "fileName": "./" + path,
                       "checksums": [{"algorithm": "SHA1", "checksumValue": digest(full, "sha1")}, {"algorithm": "SHA256", "checksumValue": digest(full, "sha256")}],
                       "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION"})
+        contents.setdefault(owner.get(path, "minerva"), []).append(files[-1])
         relations.append({"spdxElementId": spdx_id("Package", owner.get(path, "minerva")), "relationshipType": "CONTAINS", "relatedSpdxElement": files[-1]["SPDXID"]})
     listed = [spdx_package("minerva", version, licenseDeclared="MIT", primaryPackagePurpose="APPLICATION")]
     for p in sorted(packages):
@@ -228,6 +237,8 @@ def spdx_of(folder, name, version, epoch, packages, libraries="lib/"):
     if os.path.exists(os.path.join(folder, CUDA)):
         listed.append(spdx_package("cudart_static", "", supplier="Organization: NVIDIA", comment=CUDART))
         relations.append({"spdxElementId": spdx_id("Package", "minerva"), "relationshipType": "STATIC_LINK", "relatedSpdxElement": spdx_id("Package", "cudart_static")})
+    for package in listed:
+        add_verification(package, contents.get(package["name"]))
     relations.append({"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": spdx_id("Package", "minerva")})
     content = hashlib.sha256(json.dumps([files, listed], sort_keys=True).encode()).hexdigest()
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,

@@ -103,6 +103,9 @@ def check_content(path):
     assert ("cudart_static" in packages) == (NAME + "/" + archive.CUDA in members)
     ids = {x["SPDXID"] for part in ("packages", "files") for x in sbom[part]} | {"SPDXRef-DOCUMENT"}
     assert len(ids) == len(sbom["packages"]) + len(sbom["files"]) + 1
+    owners = {r["spdxElementId"] for r in sbom["relationships"] if r["relationshipType"] == "CONTAINS"}
+    for p in sbom["packages"]:  # as SPDX 2.3 wants, 7.8 and 7.9
+        assert p["filesAnalyzed"] == ("packageVerificationCode" in p) == (p["SPDXID"] in owners), p
     assert all(r["spdxElementId"] in ids and r["relatedSpdxElement"] in ids for r in sbom["relationships"])
 
 
