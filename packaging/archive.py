@@ -24,7 +24,8 @@ import tarfile
 import tempfile
 import time
 
-GLIBC = (2, 36)  # Debian 12's, manylinux_2_36
+# What Debian 12's libraries need of it, though its own is 2.36: manylinux_2_34, RHEL 9's and older than Ubuntu 22.04's.
+GLIBC = (2, 34)
 # Not in the archive: glibc itself, and GCC's own library, which every Linux with glibc has, and drivers of GPUs may need newer.
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s))\.so(\.[0-9]+)*$")
 OPENED = ("libopenblas.so.0",)  # opened by name (plugins/cpu_simd/blas.c), needed by no file

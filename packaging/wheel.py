@@ -4,7 +4,7 @@
   wheel.py FOLDER OUT VERSION EPOCH ARCH [COMPILER]
 
 FOLDER holds the installation (bin, lib, libexec, share), built with -Dbundle=true, and is changed as by archive.py: libraries that it needs are copied into it.
-OUT/minerva_runtime-VERSION-py3-none-manylinux_2_36_ARCH.whl has the package of python/minerva, the structs of the headers (python/abi.py), and of the
+OUT/minerva_runtime-VERSION-py3-none-manylinux_2_34_ARCH.whl has the package of python/minerva, the structs of the headers (python/abi.py), and of the
 installation what runs, below minerva/_runtime: command, library, plugins, libraries of others, demo model. Licences and the SPDX document are in its dist-info.
 A wheel has no links: libminerva is there under its soname alone. The same input makes the same bytes.
 """

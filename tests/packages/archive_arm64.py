@@ -86,7 +86,7 @@ def try_archive(path, scratch):
 
 
 def try_wheel(path, scratch):
-    assert path.endswith("-manylinux_2_36_aarch64.whl") and os.path.getsize(path) <= MOST_BYTES
+    assert path.endswith("-manylinux_2_34_aarch64.whl") and os.path.getsize(path) <= MOST_BYTES
     wheel_test.check_content(path)
     print("ok    %.1f MB: " % (os.path.getsize(path) / 1e6) + wheel_test.check_content.__doc__)
     if not wheel_test.pip():
