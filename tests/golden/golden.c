@@ -10,8 +10,9 @@
  *   tokens         prompt ids of the storyteller's golden prompts
  *   story          its greedy answers, class exact
  *   story-begin    the first 8 ids of its first answer
- *   fixture:NAME   all logits and 24 greedy ids of tests/data/fixtures/NAME, class exact
- *   begin:NAME     the same with 6 greedy ids, for kernels that are slow
+ *   fixture:NAME   all logits and 24 greedy ids of tests/data/fixtures/NAME, and the last logits of
+ *                  its prompts of several lengths, class exact
+ *   begin:NAME     the logits and 6 greedy ids, for kernels that are slow
  *   a16:NAME       logits of a fixture with float or MXFP4 weights in class a16, as a prompt and
  *                  token by token
  *   auto:NAME      the same in the class that auto is on a CPU: a8 for packed weights
@@ -308,6 +309,40 @@ static bool same_logits(mn_model *m, const fixture *f, uint32_t precision, uint3
     return ok;
 }
 
+/* The last logits of prompts of several lengths, each in a session of its own length; those that a
+ * script's variant of the model has no context for are left out. */
+static bool same_prompts(mn_model *m, const char *name, uint32_t precision, double limit,
+                         verdict *v) {
+    fixture_prompts p = {0};
+    double worst = 0;
+    mn_model_info info = {.size = sizeof info};
+    bool ok = true;
+    if (mn_model_get_info(m, &info) || !read_prompts(name, &p))
+        return true;
+    const int32_t *ids = p.ids;
+    for (uint32_t i = 0; ok && i < p.n && p.lengths[i] <= info.n_ctx_train; i++) {
+        const uint32_t n = (uint32_t)p.lengths[i];
+        float *got = NULL;
+        uint32_t width = 0;
+        ok = get_logits(m, at.device, precision, 0, ids, n, &got, &width, v);
+        if (ok && width != p.n_vocab)
+            ok = fail(v, "%u logits a row, expected %u", width, p.n_vocab);
+        if (ok) {
+            const double error =
+                relative_l2(got + (size_t)(n - 1) * width, p.logits + (size_t)i * width, width);
+            worst = error > worst ? error : worst;
+            if (!(error <= limit))
+                ok = fail(v, "a prompt of %u: error %.2g, at most %g", n, error, limit);
+        }
+        free(got);
+        ids += n;
+    }
+    if (ok)
+        say(v, "%u prompts %.2g", p.n, worst);
+    free_prompts(&p);
+    return ok;
+}
+
 static bool is_oracle(void) {
     const size_t n = strcspn(at.device, ":+,");
     return (n == 9 && !strncmp(at.device, "reference", n)) ||
@@ -326,6 +361,8 @@ static bool compare_fixture(const char *name, uint32_t n_greedy, verdict *v) {
         ok = same_logits(m, &f, MN_PRECISION_EXACT, 0, is_oracle() ? 1e-5 : 1e-4, v) &&
              get_answers(m, at.device, &prompt, 1, n_greedy, true, a, v) &&
              same_ids(a->ids, a->n, f.greedy, n_greedy, "greedy ids", v);
+        if (ok && n_greedy > 6)
+            ok = same_prompts(m, name, MN_PRECISION_EXACT, is_oracle() ? 1e-5 : 1e-4, v);
     }
     if (ok)
         say(v, "%u ids", n_greedy);
@@ -394,8 +431,10 @@ static bool get_wanted(const listed *l, fixture *want, verdict *v) {
 static void compare_listed(const listed *l, verdict *v) {
     fixture want = {0};
     mn_model *m = NULL;
-    if (get_wanted(l, &want, v) && open_model(&at, l->model, &m, v))
-        same_logits(m, &want, MN_PRECISION_EXACT, 0, is_oracle() ? l->limit : 1e-4, v);
+    const double limit = is_oracle() ? l->limit : 1e-4;
+    if (get_wanted(l, &want, v) && open_model(&at, l->model, &m, v) &&
+        same_logits(m, &want, MN_PRECISION_EXACT, 0, limit, v) && l->fixture)
+        same_prompts(m, l->fixture, MN_PRECISION_EXACT, limit, v);
     mn_model_free(m);
     free_fixture(&want);
 }

@@ -19,6 +19,14 @@ typedef struct {
     uint32_t n_prompt, n_greedy, n_vocab;
 } fixture;
 
+/* prompts.safetensors of a fixture: prompts of several lengths, one behind the other, and the
+ * logits behind the last token of each. */
+typedef struct {
+    int32_t *ids, *lengths; // [sum of lengths], [n]
+    float *logits;          // [n, n_vocab]
+    uint32_t n, n_vocab;
+} fixture_prompts;
+
 /* An entry of golden.json of the storyteller. */
 typedef struct {
     char *prompt, *text; // text: NULL if the entry has none
@@ -46,6 +54,9 @@ void storyteller_path(char *out, const char *file);
 /* false: the fixture has no golden.safetensors. */
 bool read_fixture(const char *name, fixture *f);
 void free_fixture(fixture *f);
+/* false: the fixture has no prompts.safetensors. */
+bool read_prompts(const char *name, fixture_prompts *p);
+void free_prompts(fixture_prompts *p);
 /* The weights of this fixture are stored as bf16; false: they are not, or it is not there. */
 bool fixture_is_bf16(const char *name);
 /* The names of all fixtures that have golden.safetensors, in order; how many. */

@@ -130,6 +130,33 @@ void free_fixture(fixture *f) {
     free(f->greedy);
 }
 
+bool read_prompts(const char *name, fixture_prompts *p) {
+    char path[MAX_PATH];
+    size_t n = 0;
+    uint32_t ids[2], lengths[2], logits[2], sum = 0;
+    fixture_path(path, name, "prompts.safetensors");
+    char *data = read_file(path, &n);
+    if (!data)
+        return false;
+    p->ids = read_tensor(path, data, n, "ids", "I32", ids);
+    p->lengths = read_tensor(path, data, n, "lengths", "I32", lengths);
+    p->logits = read_tensor(path, data, n, "logits", "F32", logits);
+    p->n = lengths[0];
+    p->n_vocab = logits[1];
+    for (uint32_t i = 0; i < p->n; i++)
+        sum += (uint32_t)p->lengths[i];
+    if (logits[0] != p->n || sum != ids[0])
+        give_up("has other lengths than prompts", path);
+    free(data);
+    return true;
+}
+
+void free_prompts(fixture_prompts *p) {
+    free(p->ids);
+    free(p->lengths);
+    free(p->logits);
+}
+
 static int is_weights(const struct dirent *e) {
     const size_t n = strlen(e->d_name);
     return !strncmp(e->d_name, "model", 5) && n > 12 && !strcmp(e->d_name + n - 12, ".safetensors");
