@@ -233,8 +233,8 @@ typedef struct mnc_ops {
      * the stored one. Its bytes in a precision; 0: there is none */
     uint64_t (*repacked_bytes)(void *self, uint32_t dtype, int64_t rows, int64_t cols,
                                uint32_t precision);
-    /* Makes it; to is 64-byte aligned. */
-    void (*repack)(void *self, const mnc_weight *w, uint8_t *to);
+    /* Makes it; to is 64-byte aligned. false: this weight is read as it is stored. */
+    bool (*repack)(void *self, const mnc_weight *w, uint8_t *to);
     mn_status (*self_test)(void *self, mn_error *err); /* optional */
     double (*gbps)(void *self);                        /* optional claims */
     bool has_numa; /* the option numa says where weights and caches lie (numa.h) */

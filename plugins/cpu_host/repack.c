@@ -88,8 +88,8 @@ void mnc_repack(const mn_weights *w, mnc_kept *k) {
     const mnc_plugin *p = w->dev->plugin;
     if (!k->repack_to)
         return;
-    p->ops->repack(p->self, &k->w, k->repack_to);
-    k->w.repacked = k->repack_to;
+    if (p->ops->repack(p->self, &k->w, k->repack_to))
+        k->w.repacked = k->repack_to;
 }
 
 void mnc_repack_close(mn_weights *w) {

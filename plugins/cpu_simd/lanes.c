@@ -95,6 +95,69 @@ static void put_q6_k(const uint8_t *const from[MNK_LANES], void *to) {
     }
 }
 
+/* ---- affine types of 4 bits ------------------------------------------------------------------ */
+/* Bytes of neighbours to bytes of columns 16 apart, 32 at a time: those of Q4_0. */
+static void part_nibbles(const uint8_t *from, uint8_t *to) {
+    for (int b = 0; b < MNK_LANES_SPAN / 2; b += 16)
+        for (int i = 0; i < 8; i++) {
+            const uint8_t low = from[b + i];
+            const uint8_t high = from[b + 8 + i];
+            to[b + 2 * i] = (uint8_t)((low & 15) | high << 4);
+            to[b + 2 * i + 1] = (uint8_t)(low >> 4 | (high & 0xf0));
+        }
+}
+static void put_nibbles(const uint8_t *const from[MNK_LANES], void *to) {
+    uint8_t parted[MNK_LANES][MNK_LANES_SPAN / 2];
+    const uint8_t *rows[MNK_LANES];
+    for (int i = 0; i < MNK_LANES; i++) {
+        part_nibbles(from[i], parted[i]);
+        rows[i] = parted[i];
+    }
+    put_lines(rows, 0, MNK_LANES_SPAN / 2, to);
+}
+static void put_mlx4_32(const uint8_t *const from[MNK_LANES], void *to) {
+    put_nibbles(from, ((mnk_lanes_mlx4_32 *)to)->q);
+}
+static void put_mlx4_64(const uint8_t *const from[MNK_LANES], void *to) {
+    put_nibbles(from, ((mnk_lanes_mlx4_64 *)to)->q);
+}
+static void put_mlx4_128(const uint8_t *const from[MNK_LANES], void *to) {
+    put_nibbles(from, ((mnk_lanes_mlx4_128 *)to)->q);
+}
+/* n numbers as f16, MNK_LANES apart, without the factor that they have in common: the power of two
+ * that brings the largest of them to [2^14, 2^15). Returns it as bf16; 1 if they are not finite. */
+static uint16_t put_factored(const float *v, int n, uint16_t *to) {
+    uint32_t most = 0;
+    for (int i = 0; i < n; i++) {
+        const uint32_t size = mnk_f32_bits(v[i]) & 0x7fffffffu;
+        if (size > most)
+            most = size;
+    }
+    const int biased = (int)(most >> 23) - 14;
+    const bool usual = most && most < 0x7f800000u;
+    const uint32_t exponent = usual ? (uint32_t)(biased < 1 ? 1 : biased) : 127;
+    const float factor = mnk_bits_f32(exponent << 23);
+    for (int i = 0; i < n; i++)
+        to[MNK_LANES * i] = mnk_to_f16(v[i] / factor);
+    return (uint16_t)(exponent << 7);
+}
+/* Scales and offsets of a span of lane i, n of each, at the beginning of any mnk_lanes_mlx4. */
+static void put_affine(const mnc_weight *w, int64_t row, int64_t span, int i, void *to) {
+    const int n = MNK_LANES_SPAN / (int)w->dtype.block_elems;
+    const mnk_at at = mnk_row_at(w, row);
+    mnk_lanes_mlx4_32 *o = to; /* the others begin alike */
+    uint16_t *scales = o->scale[0] + i;
+    float scale[8];
+    float offset[8];
+    for (int g = 0; g < n; g++) {
+        const uint64_t block = (uint64_t)(span * n + g);
+        scale[g] = mnk_load1(at.scale + block * w->scale.step, w->scale.dtype, 0);
+        offset[g] = mnk_load1(at.bias + block * w->bias.step, w->bias.dtype, 0);
+    }
+    o->d[i] = put_factored(scale, n, scales);
+    o->dmin[i] = 0x8000u | put_factored(offset, n, scales + MNK_LANES * n);
+}
+
 typedef struct {
     uint32_t dtype;
     int64_t from_bytes; /* of a span of one row */
@@ -103,6 +166,7 @@ typedef struct {
 } layout;
 #define LAYOUT(ID, type, ...) {MN_##ID, FROM_##ID, sizeof(mnk_lanes_##type), put_##type},
 enum { FROM_Q4_0 = 8 * 18, FROM_Q4_K = 144, FROM_Q5_K = 176, FROM_Q6_K = 210 };
+enum { FROM_MLX4_32 = 128, FROM_MLX4_64 = 128, FROM_MLX4_128 = 128 };
 static const layout layouts[] = {MNK_LANES_TYPES(LAYOUT, )};
 
 static const layout *lanes_layout(uint32_t dtype) {
@@ -121,21 +185,33 @@ uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
     return (uint64_t)(groups * spans) * l->to_bytes;
 }
 
-void mnk_lanes_pack(const mnc_weight *w, uint8_t *to) {
-    const layout *l = lanes_layout(w->dtype.id);
-    const int64_t spans = w->cols / MNK_LANES_SPAN;
-    for (int64_t row = 0; row < w->rows; row += MNK_LANES) {
-        const uint8_t *from[MNK_LANES];
-        for (int64_t i = 0; i < MNK_LANES; i++) {
-            int64_t at = row + i;
-            if (at >= w->rows)
-                at = w->rows - 1;
-            from[i] = mnc_row(w, at);
-        }
-        for (int64_t b = 0; b < spans; b++, to += l->to_bytes) {
-            l->put(from, to);
-            for (int i = 0; i < MNK_LANES; i++)
-                from[i] += l->from_bytes;
+/* The rows of a group of lanes, span by span, to *to on. affine: with scales apart. */
+static void pack_lanes(const mnc_weight *w, const layout *l, const int64_t at[MNK_LANES],
+                       bool affine, uint8_t *to) {
+    const uint8_t *from[MNK_LANES];
+    for (int i = 0; i < MNK_LANES; i++)
+        from[i] = mnc_row(w, at[i]);
+    for (int64_t b = 0; b < w->cols / MNK_LANES_SPAN; b++, to += l->to_bytes) {
+        l->put(from, to);
+        for (int i = 0; i < MNK_LANES; i++) {
+            from[i] += l->from_bytes;
+            if (affine)
+                put_affine(w, at[i], b, i, to);
         }
     }
+}
+
+bool mnk_lanes_pack(const mnc_weight *w, uint8_t *to) {
+    const layout *l = lanes_layout(w->dtype.id);
+    const bool affine = w->scale.data || w->scale.groups;
+    const uint64_t bytes = (uint64_t)(w->cols / MNK_LANES_SPAN) * l->to_bytes;
+    if (affine && (w->scale.dtype == MN_F32 || w->bias.dtype == MN_F32))
+        return false;
+    for (int64_t row = 0; row < w->rows; row += MNK_LANES, to += bytes) {
+        int64_t at[MNK_LANES];
+        for (int64_t i = 0; i < MNK_LANES; i++)
+            at[i] = row + i < w->rows ? row + i : w->rows - 1;
+        pack_lanes(w, l, at, affine, to);
+    }
+    return true;
 }

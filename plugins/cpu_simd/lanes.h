@@ -44,17 +44,38 @@ typedef struct {
     } half[2];
 } mnk_lanes_q6_k;
 
-/* X(ID, kernel, columns of a scale, how much too large numbers are, sums of two products with
- * bytes of x that fit into 16 bits, the largest number, has minima): the types that have it */
+/* Affine types of 4 bits, n columns of a scale. A span has a factor for its scales and one for its
+ * offsets, powers of two as bf16, negative for these: what is left of them is f16, as exactly as
+ * scales of f16 and bf16 are. */
+#define MNK_LANES_MLX4(n)                                                                          \
+    typedef struct {                                                                               \
+        uint16_t d[MNK_LANES];                                                                     \
+        uint16_t dmin[MNK_LANES];                                                                  \
+        uint16_t scale[MNK_LANES_SPAN / n][MNK_LANES];                                             \
+        uint16_t min[MNK_LANES_SPAN / n][MNK_LANES];                                               \
+        uint8_t q[8][4][MNK_LANES_LINE];                                                           \
+    } mnk_lanes_mlx4_##n;
+MNK_LANES_MLX4(32)
+MNK_LANES_MLX4(64)
+MNK_LANES_MLX4(128)
+
+/* X(ID, layout, columns that share a product's scale, how much too large numbers are, sums of two
+ * products with bytes of x that fit into 16 bits, the largest number, columns of a minimum or 0):
+ * the types that have it */
 #define MNK_LANES_TYPES(X, ...)                                                                    \
-    X(Q4_0, q4_0, 32, 8, 8, 15, false, __VA_ARGS__)                                                \
-    X(Q4_K, q4_k, 32, 0, 8, 15, true, __VA_ARGS__)                                                 \
-    X(Q5_K, q5_k, 32, 0, 4, 31, true, __VA_ARGS__)                                                 \
-    X(Q6_K, q6_k, 16, 32, 2, 63, false, __VA_ARGS__)
+    X(Q4_0, q4_0, 32, 8, 8, 15, 0, __VA_ARGS__)                                                    \
+    X(Q4_K, q4_k, 32, 0, 8, 15, 32, __VA_ARGS__)                                                   \
+    X(Q5_K, q5_k, 32, 0, 4, 31, 32, __VA_ARGS__)                                                   \
+    X(Q6_K, q6_k, 16, 32, 2, 63, 0, __VA_ARGS__)                                                   \
+    X(MLX4_32, mlx4_32, 32, 0, 8, 15, 32, __VA_ARGS__)                                             \
+    X(MLX4_64, mlx4_64, 32, 0, 8, 15, 64, __VA_ARGS__)                                             \
+    X(MLX4_128, mlx4_128, 32, 0, 8, 15, 128, __VA_ARGS__)
+/* X(kernel): of types.h, each with one layout, or, of mlx4, one for each length of a group */
+#define MNK_LANES_KERNELS(X) X(q4_0) X(q4_k) X(q5_k) X(q6_k) X(mlx4)
 
 /* Bytes of [rows, cols]; 0: the type has no such layout, or rows are not whole spans. */
 uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols);
 /* [rows, cols] of w to `to`, 64-byte aligned. The last lanes may be no rows: they hold the last row
- * again. */
-void mnk_lanes_pack(const mnc_weight *w, uint8_t *to);
+ * again. false: it is read as it is stored, since its scales are F32, which f16 would round. */
+bool mnk_lanes_pack(const mnc_weight *w, uint8_t *to);
 #endif

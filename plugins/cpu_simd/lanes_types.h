@@ -9,8 +9,9 @@
 #include "lanes.h"
 #define LANES_AHEAD 2048 /* bytes of a stream that are asked for before they are read */
 
-/* A span of x: 256 columns, and for each 32 of them a scale, it times their sum, or for each 16 or
- * 32 what the weights' offset adds, negative. In memory, from which a load spreads a value. */
+/* A span of x: 256 columns, and for each 32 of them a scale, it times their sum, with those in
+ * front of them that have the same minimum, or for each 16 or 32 what the weights' offset adds,
+ * negative. In memory, from which a load spreads a value. */
 typedef struct {
     const uint8_t *q;
     const float *d;
@@ -18,7 +19,7 @@ typedef struct {
     int32_t less[16];
 } lanes_x;
 INLINE void lanes_load_x(lanes_x *o, const uint8_t *x, int64_t k, int64_t b, const int group,
-                         const int off) {
+                         const int off, const int min) {
     const int32_t *sum = mnk_quant_sum(x, k) + 8 * b;
     const int32_t *sum16 = mnk_quant_sum16(x, k) + 16 * b;
     o->q = x + MNK_LANES_SPAN * b;
@@ -29,8 +30,10 @@ INLINE void lanes_load_x(lanes_x *o, const uint8_t *x, int64_t k, int64_t b, con
         for (int i = 0; i < n; i++)
             o->less[i] = -off * sums[i];
     else
-        for (int i = 0; i < 8; i++)
-            o->sum[i] = o->d[i] * (float)sum[i];
+        for (int i = 0; i < 8; i++) {
+            const bool begins = 32 * i % min == 0;
+            o->sum[i] = o->d[i] * (float)sum[i] + (begins ? 0 : o->sum[i - 1]);
+        }
     __asm__("" : "+m"(o->sum), "+m"(o->less));
 }
 
@@ -153,13 +156,45 @@ INLINE VF lanes_d_q6_k(const uint8_t *p, const int from) {
 }
 #define lanes_dmin_q6_k lanes_no_dmin
 
+/* Affine types of 4 bits. What minima take off is subtracted, offsets are added: their factor is
+ * negative. */
+#define LANES_MLX4(n)                                                                              \
+    INLINE void lanes_unpack_mlx4_##n(const uint8_t *p, const int g, const int from, LB u[8]) {    \
+        const mnk_lanes_mlx4_##n *w = (const void *)p;                                             \
+        _Pragma("GCC unroll 4") for (int c = 0; c < 4; c++) {                                      \
+            const LB both = l_load(w->q[g][c] + 4 * from);                                         \
+            u[c] = l_field(both, 0, 15);                                                           \
+            u[4 + c] = l_field(both, 4, 15);                                                       \
+        }                                                                                          \
+    }                                                                                              \
+    INLINE VF lanes_scale_mlx4_##n(const uint8_t *p, const int g, const int h, const int from) {   \
+        const mnk_lanes_mlx4_##n *w = (const void *)p;                                             \
+        (void)h;                                                                                   \
+        return lanes_f16(w->scale[32 * g / n], from);                                              \
+    }                                                                                              \
+    INLINE VF lanes_min_mlx4_##n(const uint8_t *p, const int g, const int from) {                  \
+        const mnk_lanes_mlx4_##n *w = (const void *)p;                                             \
+        return lanes_f16(w->min[32 * g / n], from);                                                \
+    }                                                                                              \
+    INLINE VF lanes_d_mlx4_##n(const uint8_t *p, const int from) {                                 \
+        const mnk_lanes_mlx4_##n *w = (const void *)p;                                             \
+        return v_bf16((const uint8_t *)(w->d + from));                                             \
+    }                                                                                              \
+    INLINE VF lanes_dmin_mlx4_##n(const uint8_t *p, const int from) {                              \
+        const mnk_lanes_mlx4_##n *w = (const void *)p;                                             \
+        return v_bf16((const uint8_t *)(w->dmin + from));                                          \
+    }
+LANES_MLX4(32)
+LANES_MLX4(64)
+LANES_MLX4(128)
+
 typedef struct {
     int64_t bytes; /* of a span of MNK_LANES rows */
     int of_scale;  /* columns of a scale: 16 or 32 */
     int off;       /* how much too large numbers are; 0: the type may have minima */
     int fit;       /* sums of two products that fit into 16 bits */
     int top;       /* the largest number */
-    bool min;
+    int min;       /* columns that share a minimum; 0: there are none */
     void (*unpack)(const uint8_t *p, const int g, const int from, LB u[8]);
     VF (*scale)(const uint8_t *p, const int g, const int h, const int from);
     VF (*least)(const uint8_t *p, const int g, const int from);
@@ -238,3 +273,14 @@ INLINE void lanes_close(float (*acc)[MNK_LANES], const uint8_t *const *p, int64_
             v_store(acc[s] + from, sum);
         }
 }
+/* NAME##mlx4, by the functions of each length of a group. */
+#define LANES_BY_GROUP(name)                                                                       \
+    static void name##mlx4(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,       \
+                           int64_t hi, void *panel) {                                              \
+        if (w->dtype.block_elems == 32)                                                            \
+            name##mlx4_32(w, pair, r, lo, hi, panel);                                              \
+        else if (w->dtype.block_elems == 64)                                                       \
+            name##mlx4_64(w, pair, r, lo, hi, panel);                                              \
+        else                                                                                       \
+            name##mlx4_128(w, pair, r, lo, hi, panel);                                             \
+    }

@@ -380,9 +380,9 @@ static uint64_t repacked_bytes(void *self, uint32_t dtype, int64_t rows, int64_t
         return 0;
     return mnk_lanes_bytes(dtype, rows, cols);
 }
-static void repack(void *self, const mnc_weight *w, uint8_t *to) {
+static bool repack(void *self, const mnc_weight *w, uint8_t *to) {
     (void)self;
-    mnk_lanes_pack(w, to);
+    return mnk_lanes_pack(w, to);
 }
 
 static const mnc_ops ops = {

@@ -49,12 +49,14 @@ INLINE void lanes_register(lanes_work *o, const int64_t s, const int g, const in
                            const LI *of_one, const lanes_type t) {
     const uint8_t *p = o->p[s];
     const int64_t r = of_one ? 1 : o->r;
+    const bool ends = t.min && 32 * (g + 1) % t.min == 0; /* the columns of a minimum */
     lanes_weights w;
     t.unpack(p, g, from, w.u);
     w.scale[0] = t.scale(p, g, 0, from);
     if (t.of_scale == 16)
         w.scale[1] = t.scale(p, g, 1, from);
-    w.least = t.least(p, g, from);
+    if (ends)
+        w.least = t.least(p, g, from);
     for (int64_t i = 0; i < r; i++) {
         const lanes_x *x = &o->x[i];
         lanes_sums *sums = &o->sums[i][s];
@@ -66,7 +68,7 @@ INLINE void lanes_register(lanes_work *o, const int64_t s, const int g, const in
         }
         const VF sum = lanes_scaled(&w, x, four, g, t);
         lanes_add(sums->sum, from, sum, v_set1(x->d[g]));
-        if (t.min)
+        if (ends)
             lanes_add(sums->less, from, w.least, v_set1(x->sum[g]));
     }
 }
@@ -96,7 +98,7 @@ INLINE void lanes_groups(lanes_work *o, const mnk_pair *pair, int64_t k, const b
         memset(o->sums, 0, (size_t)r * sizeof o->sums[0]);
         for (int64_t i = 0; i < r; i++) {
             const uint8_t *x = pair[i].x;
-            lanes_load_x(&o->x[i], x, k, b, t.of_scale, t.off);
+            lanes_load_x(&o->x[i], x, k, b, t.of_scale, t.off, t.min);
         }
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++)
@@ -140,7 +142,7 @@ INLINE void lanes_product(const mnc_weight *w, const mnk_pair *pair, int64_t r, 
         else                                                                                       \
             lanes_some_##type(w, pair, r, lo, hi);                                                 \
     }
-#define LANES_KERNEL(ID, type, ...)                                                                \
+#define LANES_KERNEL(type)                                                                         \
     [MNK_KERNEL_##type] = {                                                                        \
         .name = #type " lanes8 " V_NAME,                                                           \
         .x_form = MNK_X_A8,                                                                        \
@@ -148,4 +150,5 @@ INLINE void lanes_product(const mnc_weight *w, const mnk_pair *pair, int64_t r, 
         .product = lanes_all_##type,                                                               \
     },
 MNK_LANES_TYPES(LANES_PRODUCT, )
-const mnk_linear V_ID(mnk_lanes8)[MNK_N_KERNELS] = {MNK_LANES_TYPES(LANES_KERNEL, )};
+LANES_BY_GROUP(lanes_all_)
+const mnk_linear V_ID(mnk_lanes8)[MNK_N_KERNELS] = {MNK_LANES_KERNELS(LANES_KERNEL)};

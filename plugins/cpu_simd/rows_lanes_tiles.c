@@ -224,7 +224,7 @@ INLINE void product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_
         (void)panel;                                                                               \
         product(w, pair, r, lo, hi, lanes_type_##type);                                            \
     }
-#define LANES_KERNEL(ID, type, ...)                                                                \
+#define LANES_KERNEL(type)                                                                         \
     [MNK_KERNEL_##type] = {                                                                        \
         .name = #type " lanes tiles8 " V_NAME,                                                     \
         .x_form = MNK_X_ROWS8,                                                                     \
@@ -233,4 +233,5 @@ INLINE void product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_
         .product = product_##type,                                                                 \
     },
 MNK_LANES_TYPES(LANES_PRODUCT, )
-const mnk_linear V_ID(mnk_lanes_tiles)[MNK_N_KERNELS] = {MNK_LANES_TYPES(LANES_KERNEL, )};
+LANES_BY_GROUP(product_)
+const mnk_linear V_ID(mnk_lanes_tiles)[MNK_N_KERNELS] = {MNK_LANES_KERNELS(LANES_KERNEL)};

@@ -110,8 +110,8 @@ static void lanes_row(uint32_t type, int32_t level, const char *part, const uint
     w.repacked = aligned_alloc(64, mnk_lanes_bytes(type, N, K));
     if (!w.repacked)
         return;
-    mnk_lanes_pack(&w, w.repacked);
-    print_row(k->name, type, &w, best(k, &w, &pair, 1, NULL), 0, 1);
+    if (mnk_lanes_pack(&w, w.repacked))
+        print_row(k->name, type, &w, best(k, &w, &pair, 1, NULL), 0, 1);
     free(w.repacked);
 }
 

@@ -157,7 +157,10 @@ static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level,
     const uint64_t lanes = mnk_lanes_bytes(type, n, k);
     if (lanes) {
         c.lanes = aligned_alloc(64, (lanes + 63) / 64 * 64);
-        mnk_lanes_pack(&c.w, c.lanes);
+        if (!mnk_lanes_pack(&c.w, c.lanes)) { /* scales that are F32 */
+            free(c.lanes);
+            c.lanes = NULL;
+        }
     }
     for (int64_t i = 0; i < n; i++)
         ref_row(&c.w, i, c.wv + i * k);
