@@ -64,7 +64,10 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
         mn_text_printf(&lead, "%s%s>\n", y->before, name);
         mn_text_puts(&end, y->behind);
     } else {
-        mn_text_printf(&lead, "%s%s\", \"%s\": ", y->before, name, y->key);
+        mn_text_printf(&lead, "%s%s\"", y->before, name);
+        if (!y->keyed)
+            mn_text_printf(&lead, ", \"%s\"", y->key);
+        mn_text_puts(&lead, ": ");
         mn_text_puts(&end, y->behind);
     }
     if (y->close)
@@ -338,7 +341,7 @@ mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_pl
     if (!b.harmony && !free_text && !m->call_style.known)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s: calls of tools cannot be enforced: its chat template has no form of "
-                       "calls that is known here",
+                       "calls that is enforced here",
                        m->canonical->path);
     if (b.harmony && !forced)
         b.n_heads = HARMONY_HEADS;

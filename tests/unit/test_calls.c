@@ -316,6 +316,78 @@ static void tags(void **state) {
     stays(f, "<function=f>");
 }
 
+/* MiniMax-M2: several calls in one mark. */
+static void invokes(void **state) {
+    (void)state;
+    const mn_call_family *f = family("<minimax:tool_call>");
+    expect(f,
+           "So.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n"
+           "<parameter name=\"b\">\nx\n</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n"
+           "</minimax:tool_call>",
+           "So.«0 f|{\"a\": 1, \"b\": \"\\nx\\n\"}»«1 g|{}»");
+    expect(f, "<minimax:tool_call><invoke name=f><parameter name=a>x</parameter></invoke>",
+           "«0 f|{\"a\": \"x\"}»");
+    expect(f,
+           "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x</invoke>\n"
+           "</minimax:tool_call>",
+           "«0 f|{\"a\": \"x\"}»");
+    expect_of_cut(f, "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x",
+                  "«0 f|{\"a\": \"x»");
+    expect(f, "<minimax:tool_call>" CALL("f", "{}") "</minimax:tool_call>", "«0 f|{}»");
+    stays(f, "<minimax:tool_call>\nnothing");
+    stays(f, "<invoke name=\"f\">");
+    assert_false(mn_call_style_of(f, mn_str_of("<minimax:tool_call>")).known);
+}
+
+/* GLM-4.5: the name behind the mark, then keys and values. */
+static void arg_tags(void **state) {
+    (void)state;
+    const mn_call_family *f = family("<tool_call> ... <arg_key>");
+    assert_ptr_not_equal(f, family("<tool_call>"));
+    expect(f,
+           "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b c</arg_key>\n"
+           "<arg_value>x</arg_value></tool_call>\n<tool_call>g\n</tool_call>",
+           "«0 f|{\"a\": 1, \"b c\": \"x\"}»«1 g|{}»");
+    expect(f, "<tool_call>f</tool_call> Done.", "«0 f|{}»Done.");
+    expect(f, "<tool_call>f<arg_key>a</arg_key><arg_value>\n<b>\n</arg_value></tool_call>",
+           "«0 f|{\"a\": \"\\n<b>\\n\"}»");
+    /* what models leave out: the tag of a value, its end, that of the call */
+    expect(f, "<tool_call>f\n<arg_key>a</arg_key>\nx</arg_value>\n</tool_call>",
+           "«0 f|{\"a\": \"x\"}»");
+    expect(f, "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x\n</tool_call>",
+           "«0 f|{\"a\": \"x\"}»");
+    expect(f, "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>",
+           "«0 f|{\"a\": \"x\"}»");
+    expect(f, "<tool_call>f\n<arg_key>a</arg_key>\n", "«0 f|{\"a\": \"\"}»");
+    expect_of_cut(f, "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x", "«0 f|{\"a\": \"x»");
+    expect(f, "<tool_call>\n" CALL("f", "{\"a\": 1}") "\n</tool_call>", "«0 f|{\"a\": 1}»");
+    stays(f, "<tool_call>");
+    stays(f, "<arg_key>a</arg_key>");
+    stays(f, "<tool_call>f g");
+    assert_true(mn_call_family_has_mark(f, mn_str_of("<arg_value>")));
+    assert_false(mn_call_style_of(f, mn_str_of("<tool_call><arg_key>")).known);
+}
+
+/* JSON with other keys, or with the name as the key. */
+static void other_keys(void **state) {
+    (void)state;
+    const mn_call_family *f = family("<|START_ACTION|>");
+    expect(f,
+           "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
+           "{\"a\": 1}}\n]<|END_ACTION|>",
+           "«0 f|{\"a\": 1}»");
+    assert_string_equal(mn_call_style_of(f, mn_str_of("<|START_ACTION|>")).key, "parameters");
+    f = family("<|tools_prefix|>");
+    expect(f, "a <|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {}}]<|tools_suffix|> b",
+           "a«0 f|{\"a\": 1}»«1 g|{}»b");
+    expect(f, "<|tools_prefix|>[" CALL("f", "{}") "]<|tools_suffix|>", "«0 f|{}»");
+    expect_of_cut(f, "<|tools_prefix|>[{\"f\": {\"a\": \"x", "«0 f|{\"a\": \"x»");
+    assert_true(mn_call_style_of(f, mn_str_of("<|tools_prefix|>")).keyed);
+    expect(family("<tool_calls>"),
+           "<tool_calls>[" CALL("f", "{}") ", " CALL("g", "{}") "]</tool_calls>",
+           "«0 f|{}»«1 g|{}»");
+}
+
 /* The types of the request's tools decide. */
 static void typed_tags(void **state) {
     (void)state;
@@ -431,7 +503,37 @@ static const struct {
            "c.function.arguments|items %}"
            "<parameter={{ k }}>\n{{ v if v is string else v|tojson }}\n</parameter>\n{% endfor %}"
            "</function>\n</tool_call>"),
-     false}};
+     false},
+    {"Seed-OSS",
+     TURNS("\n<seed:tool_call>\n<function={{ c.function.name }}>\n{% for k, v in "
+           "c.function.arguments|items %}<parameter={{ k }}>{{ v if v is string else v|tojson }}"
+           "</parameter>\n{% endfor %}</function>\n</seed:tool_call>"),
+     false},
+    {"MiniMax-M2",
+     TURNS("{{ '\n<minimax:tool_call>\n' if loop.first }}<invoke name=\"{{ c.function.name }}\">\n"
+           "{% for k, v in c.function.arguments|items %}<parameter name=\"{{ k }}\">"
+           "{{ v if v is string else v|tojson }}</parameter>\n{% endfor %}</invoke>\n"
+           "{{ '</minimax:tool_call>' if loop.last }}"),
+     false},
+    {"GLM-4.5",
+     TURNS(
+         "\n<tool_call>{{ c.function.name }}\n{% for k, v in c.function.arguments|items %}"
+         "<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v if v is string else v|tojson }}</arg_value>\n"
+         "{% endfor %}</tool_call>"),
+     false},
+    {"Hunyuan A13B", LIST("<tool_calls>", "{{ c.function|tojson }}", "</tool_calls>"), false},
+    {"Command R7B",
+     LIST("<|START_ACTION|>",
+          "\n    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": \"{{ c.function.name "
+          "}}\", "
+          "\"parameters\": {{ c.function.arguments|tojson }}}",
+          "<|END_ACTION|>"),
+     false},
+    {"Apertus",
+     LIST("<|tools_prefix|>", "{\"{{ c.function.name }}\": {{ c.function.arguments|tojson }}}",
+          "<|tools_suffix|>"),
+     false},
+    {"EXAONE 4, Ernie 4.5", TURNS("\n<tool_call>{{ c.function|tojson }}</tool_call>"), false}};
 
 static const struct {
     const char *name;
@@ -606,10 +708,34 @@ static const char *const words[] = {"<tool_call>",
                                     "None",
                                     "-",
                                     "<",
+                                    "<minimax:tool_call>",
+                                    "</minimax:tool_call>",
+                                    "<invoke name=\"f\">",
+                                    "<parameter name=\"a\">",
+                                    "</invoke>",
+                                    "</parameter>",
+                                    "<tool_call>f\n",
+                                    "<arg_key>",
+                                    "</arg_key>",
+                                    "<arg_key>a</arg_key>",
+                                    "<arg_value>",
+                                    "</arg_value>",
+                                    "<seed:tool_call>",
+                                    "</seed:tool_call>",
+                                    "<tool_calls>",
+                                    "</tool_calls>",
+                                    "<|START_ACTION|>",
+                                    "<|END_ACTION|>",
+                                    "{\"tool_name\": \"f\", \"parameters\": ",
+                                    "<|tools_prefix|>",
+                                    "<|tools_suffix|>",
+                                    "{\"f\": ",
                                     CALL("f", "{}")};
-static const char *const hints[] = {"[TOOL_CALLS]",   "<|tool_call|>", "<tool_call>",
-                                    "<|python_tag|>", "<function=",    ">>>all",
-                                    "<|recipient|>"};
+static const char *const hints[] = {"[TOOL_CALLS]",     "<|tool_call|>", "<tool_call>",
+                                    "<|python_tag|>",   "<function=",    ">>>all",
+                                    "<|recipient|>",    "<arg_key>",     "<minimax:tool_call>",
+                                    "<seed:tool_call>", "<tool_calls>",  "<|START_ACTION|>",
+                                    "<|tools_prefix|>"};
 static const char known_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
                                   "\"parameters\": {\"properties\": {\"a\": "
                                   "{\"type\": \"string\"}, \"b\": {\"type\": \"integer\"}}}}}]";
@@ -694,7 +820,10 @@ static void hostile(void **state) {
                                         "[TOOL_CALLS]",
                                         "<|python_tag|>;",
                                         "<tool_call>{\"a\":\"",
-                                        "<tool_call>{\"a\":[[["};
+                                        "<tool_call>{\"a\":[[[",
+                                        "<tool_call>f",
+                                        "<minimax:tool_call><invoke name=",
+                                        "<|tools_prefix|>[{\"f"};
     for (size_t i = 0; i < MN_COUNT(parts); i++)
         for (size_t k = 0; k < MN_COUNT(hints); k++) {
             mn_text text = {0};
@@ -734,11 +863,13 @@ static void families(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hermes),      cmocka_unit_test(hermes_text),
-        cmocka_unit_test(lists),       cmocka_unit_test(mistral),
-        cmocka_unit_test(llama),       cmocka_unit_test(tags),
-        cmocka_unit_test(templates),   cmocka_unit_test(random_answers),
-        cmocka_unit_test(hostile),     cmocka_unit_test(families),
-        cmocka_unit_test(long_values), cmocka_unit_test(typed_tags)};
+        cmocka_unit_test(hermes),         cmocka_unit_test(hermes_text),
+        cmocka_unit_test(lists),          cmocka_unit_test(mistral),
+        cmocka_unit_test(llama),          cmocka_unit_test(tags),
+        cmocka_unit_test(invokes),        cmocka_unit_test(arg_tags),
+        cmocka_unit_test(other_keys),     cmocka_unit_test(templates),
+        cmocka_unit_test(random_answers), cmocka_unit_test(hostile),
+        cmocka_unit_test(families),       cmocka_unit_test(long_values),
+        cmocka_unit_test(typed_tags)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,23 @@
 #include "text/chat/call_families.h"
 #include <string.h>
 
+/* Qwen3-Coder and its successors, functionary, Llama 3.1 */
+static const mn_call_words function_words = {.function = "<function=",
+                                             .function_end = "</function>",
+                                             .parameter = "<parameter=",
+                                             .key_end = ">",
+                                             .value_end = "</parameter>",
+                                             .lines = true};
+static const mn_call_words invoke_words = {.function = "<invoke name=",
+                                           .function_end = "</invoke>",
+                                           .parameter = "<parameter name=",
+                                           .key_end = ">",
+                                           .value_end = "</parameter>"};
+static const mn_call_words arg_words = {.parameter = "<arg_key>",
+                                        .key_end = "</arg_key>",
+                                        .value = "<arg_value>",
+                                        .value_end = "</arg_value>"};
+
 /* The first whose mark is in the template, else in the vocabulary: models that were tuned with
  * another template keep the vocabulary of their parents. */
 static const mn_call_family families[] = {
@@ -12,10 +29,30 @@ static const mn_call_family families[] = {
     {.opens = {"<|tool_call|>", "<tool_call>"},
      .closes = {"<|/tool_call|>", "</tool_call>"},
      .lists = true},
-    /* Hermes, Qwen, Granite 4: <tool_call>{...}</tool_call>; Qwen3-Coder: tags in it */
-    {.opens = {"<tool_call>"}, .closes = {"</tool_call>"}, .tags = true},
+    /* Command R7B: <|START_ACTION|>[{"tool_name": ..., "parameters": ...}]<|END_ACTION|> */
+    {.opens = {"<|START_ACTION|>"}, .closes = {"<|END_ACTION|>"}, .lists = true, .actions = true},
+    /* Apertus: <|tools_prefix|>[{"name": {...}}]<|tools_suffix|> */
+    {.opens = {"<|tools_prefix|>"}, .closes = {"<|tools_suffix|>"}, .lists = true, .keyed = true},
+    /* Hunyuan A13B: <tool_calls>[{...}]</tool_calls> */
+    {.opens = {"<tool_calls>"}, .closes = {"</tool_calls>"}, .lists = true},
+    /* MiniMax-M2: tags, several calls in one mark */
+    {.opens = {"<minimax:tool_call>"}, .closes = {"</minimax:tool_call>"}, .words = &invoke_words},
+    /* Seed-OSS: the tags of Qwen3-Coder */
+    {.opens = {"<seed:tool_call>"}, .closes = {"</seed:tool_call>"}, .words = &function_words},
+    /* GLM-4.5: <tool_call>name, then <arg_key>key</arg_key> <arg_value>value</arg_value> */
+    {.opens = {"<tool_call>"},
+     .closes = {"</tool_call>"},
+     .hint = "<arg_key>",
+     .hinted = true,
+     .words = &arg_words},
+    /* Hermes, Qwen, Granite 4, EXAONE 4, Ernie 4.5: <tool_call>{...}</tool_call>; Qwen3-Coder: tags
+     * in it */
+    {.opens = {"<tool_call>"}, .closes = {"</tool_call>"}, .words = &function_words},
     /* functionary 3.1, Llama 3.1 with tools of one's own: <function=name>{...}</function> */
-    {.opens = {MN_FUNCTION_TAG}, .closes = {MN_FUNCTION_END}, .tags = true, .functions = true},
+    {.opens = {"<function="},
+     .closes = {"</function>"},
+     .words = &function_words,
+     .functions = true},
     /* functionary 3.2: >>>name, a line break, {...}; >>>all: text */
     {.opens = {">>>"}, .hint = ">>>all", .prompt = ">>>", .named = true, .lines = true},
     /* functionary 2: <|recipient|>name, a line break, <|content|>{...} */
@@ -34,9 +71,9 @@ static bool call_families_has(mn_str text, const char *part) {
     return part && memmem(text.ptr, (size_t)text.len, part, strlen(part));
 }
 
-/* A mark that may stand in any text tells nothing: the hint does. */
+/* A mark that may stand in any text, or that other families have, tells nothing: the hint does. */
 static bool is_common(const mn_call_family *f) {
-    return f->prompt && f->hint;
+    return f->hinted || (f->prompt && f->hint);
 }
 
 const mn_call_family *mn_call_family_in(mn_str chat_template) {
@@ -48,9 +85,12 @@ const mn_call_family *mn_call_family_in(mn_str chat_template) {
 }
 
 const mn_call_family *mn_call_family_of(const mn_tokenizer *tok) {
-    for (size_t i = 0; i < MN_COUNT(families); i++)
-        if (!families[i].prompt && mn_tokenizer_find(tok, mn_str_of(families[i].opens[0])) >= 0)
-            return &families[i];
+    for (size_t i = 0; i < MN_COUNT(families); i++) {
+        const mn_call_family *f = &families[i];
+        const char *mark = f->hinted ? f->hint : f->opens[0];
+        if (!f->prompt && mn_tokenizer_find(tok, mn_str_of(mark)) >= 0)
+            return f;
+    }
     return NULL;
 }
 
@@ -66,7 +106,9 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
     mn_call_style y = {.key = "arguments", .before = "\n{\"name\": \"", .behind = "}\n"};
     if (!family)
         return y;
-    y.known = true;
+    /* the grammar of parameters knows the tags of Qwen3-Coder alone */
+    y.known = !family->words || family->words == &function_words;
+    y.keyed = family->keyed;
     y.between = "";
     if (family->bare) {
         y.before = "";
@@ -82,7 +124,8 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
         y.content = family->content;
         y.prompted = true;
     }
-    if (family->tags && !functions && call_families_has(chat_template, MN_FUNCTION_TAG)) {
+    if (family->words == &function_words && !functions &&
+        call_families_has(chat_template, function_words.function)) {
         y.tags = true;
         y.before = "\n<function=";
         y.behind = "</function>\n";
@@ -94,8 +137,13 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
     if (family->named && call_families_has(chat_template, "[ARGS]"))
         y.args_mark = "[ARGS]";
     if (family->lists) {
-        y.before = "[{\"name\": \"";
+        y.before = family->keyed ? "[{\"" : "[{\"name\": \"";
         y.behind = "}]";
+        if (family->actions) {
+            y.before = "[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"";
+            y.key = "parameters";
+            y.behind = "}\n]";
+        }
     } else {
         y.between = "\n";
     }
@@ -106,6 +154,16 @@ const char *mn_call_family_prompt(const mn_call_family *family) {
     return family ? family->prompt : NULL;
 }
 
+/* Whether the text is one of the tags, as some vocabularies have them as tokens. */
+static bool is_word(const mn_call_words *w, mn_str text) {
+    const char *const all[] = {w ? w->parameter : NULL, w ? w->key_end : NULL, w ? w->value : NULL,
+                               w ? w->value_end : NULL};
+    bool found = false;
+    for (size_t i = 0; i < MN_COUNT(all); i++)
+        found = found || (all[i] && mn_str_is(text, all[i]));
+    return found;
+}
+
 bool mn_call_family_has_mark(const mn_call_family *f, mn_str text) {
     bool found = false;
     for (int i = 0; f && text.len && i < 2; i++)
@@ -113,5 +171,5 @@ bool mn_call_family_has_mark(const mn_call_family *f, mn_str text) {
                  (f->closes[i] && mn_str_is(text, f->closes[i]));
     if (f && f->content && f->opens[0])
         found |= mn_str_is(text, f->content) || mn_str_is(text, "<|from|>");
-    return found;
+    return found || (f && is_word(f->words, text));
 }

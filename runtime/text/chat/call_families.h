@@ -4,21 +4,33 @@
 #define MN_CALL_FAMILIES_H
 #include "text/chat/calls.h"
 
-#define MN_FUNCTION_TAG "<function="
-#define MN_FUNCTION_END "</function>"
+/* What stands around the parts of a call that is written as tags. */
+typedef struct {
+    const char *function;     /* in front of the name; NULL: the mark of the call does */
+    const char *function_end; /* NULL: the mark that closes the call */
+    const char *parameter;    /* in front of a key, which may have quotes */
+    const char *key_end;
+    const char *value; /* behind a key and white space; NULL: the value is there at once */
+    const char *value_end;
+    bool lines; /* the line breaks around a value are none of its own */
+} mn_call_words;
 
 /* opens: marks in front of a call or a list of them; closes: marks behind. */
 struct mn_call_family {
     const char *opens[2], *closes[2];
     const char *hint; /* another text of the chat template that identifies the family; NULL: none */
-    const char *content; /* lines: a mark behind the line of the name; NULL: none */
-    const char *prompt;  /* a mark that a prompt ends with, of the first call; NULL: none */
-    char separator;      /* between calls without marks */
-    bool bare;           /* an answer that begins with { may be a call without a mark */
-    bool named, tags;    /* forms beside JSON */
-    bool functions;      /* tags: the tag of a function is the mark */
-    bool lines;          /* named: the name is a line */
-    bool lists;          /* calls stand in a list, also a single one */
+    const char *content;        /* lines: a mark behind the line of the name; NULL: none */
+    const char *prompt;         /* a mark that a prompt ends with, of the first call; NULL: none */
+    const mn_call_words *words; /* of the form with tags; NULL: it is none of the family's */
+    char separator;             /* between calls without marks */
+    bool bare;                  /* an answer that begins with { may be a call without a mark */
+    bool hinted;                /* the hint alone identifies the family, in a vocabulary, too */
+    bool named;                 /* that form, beside JSON */
+    bool functions;             /* words: the tag of a function is the mark */
+    bool keyed;                 /* JSON: {NAME: ARGUMENTS} */
+    bool actions;               /* JSON: the keys are tool_name and parameters */
+    bool lines;                 /* named: the name is a line */
+    bool lists;                 /* calls stand in a list, also a single one */
 };
 
 #endif

@@ -4,7 +4,7 @@
  * arguments may precede the name; then they are kept until it comes. The automaton of JSON says
  * where a byte stands; this file looks at the keys of the calls alone, and call_args.c reads the
  * arguments. */
-#include "text/chat/calls.h"
+#include "text/chat/call_families.h"
 #include <string.h>
 
 /* Where a byte stands: before it was read. */
@@ -22,13 +22,29 @@ static bool key_is(const mn_call_json *j, const char *key) {
     return j->n_key == strlen(key) && !memcmp(j->key, key, j->n_key);
 }
 
+/* The key is the name, its value the arguments. */
+static mn_call_step key_names(mn_calls *s, mn_call_json *j) {
+    s->n_name = 0;
+    for (uint16_t i = 0; i < j->n_key; i++)
+        if ((unsigned char)j->key[i] < 0x20 || !mn_calls_name(s, j->key[i]))
+            return MN_CALL_BAD;
+    if (j->has_name || !s->n_name || !mn_calls_may_call(s))
+        return MN_CALL_BAD;
+    j->has_name = true;
+    j->value = MN_CALL_ARGS_VALUE;
+    return MN_CALL_MORE;
+}
+
 /* The key is whole: what its value is. Each of ours stands there once. Without a mark in front, a
  * key that calls do not have tells that this is none. */
-static mn_call_step call_json_end_key(const mn_calls *s, mn_call_json *j) {
+static mn_call_step call_json_end_key(mn_calls *s, mn_call_json *j) {
     const bool function = key_is(j, "function");
-    const bool name = key_is(j, "name") || (function && !j->wrapped && !j->has_name);
+    const bool name =
+        key_is(j, "name") || key_is(j, "tool_name") || (function && !j->wrapped && !j->has_name);
     const bool args = key_is(j, "arguments") || key_is(j, "parameters");
-    const bool known = key_is(j, "id") || key_is(j, "type");
+    const bool known = key_is(j, "id") || key_is(j, "type") || key_is(j, "tool_call_id");
+    if (s->family->keyed && !name && !(j->has_name && (args || known)))
+        return key_names(s, j);
     if ((name && j->has_name) || (args && j->has_args))
         return MN_CALL_BAD;
     if (!name && !args && !known && !s->marked)
@@ -41,7 +57,7 @@ static mn_call_step call_json_end_key(const mn_calls *s, mn_call_json *j) {
     return MN_CALL_MORE;
 }
 
-static mn_call_step call_json_in_key(const mn_calls *s, mn_call_json *j, char c) {
+static mn_call_step call_json_in_key(mn_calls *s, mn_call_json *j, char c) {
     if (j->outer.run.state == MN_JSON_COLON)
         return call_json_end_key(s, j);
     if (j->n_key < sizeof j->key)

@@ -10,14 +10,16 @@
  * Python does. A value that may still be JSON is kept until it has ended, or is so long that no
  * number is.
  *
- * Functionary and Llama 3.1 write one JSON object behind the name: <function=name>{...}</function>.
+ * Other families have other tags (mn_call_words); GLM-4.5 has the name behind the mark of the call,
+ * and a tag for each key and each value. Functionary and Llama 3.1 write one JSON object behind the
+ * name: <function=name>{...}</function>.
  *
  * Models leave out ends of values and functions, and write parameters that are none. What belongs
  * to a call that was given is dropped up to the next tag; text behind a call that has no end is
  * text. */
+#include "text/chat/call_families.h"
 #include "text/chat/call_types.h"
 #include "text/json/schema_types.h"
-#include "text/chat/calls.h"
 #include <string.h>
 
 enum { MAYBE_MAX = 4096 };
@@ -138,7 +140,7 @@ static mn_call_step raw_byte(mn_calls *s, char c) {
 static mn_call_step value_byte(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
     if (f->kind == MN_CALL_EMPTY) {
-        if (c == '\n' && !f->trimmed) {
+        if (c == '\n' && !f->trimmed && s->family->words->lines) {
             f->trimmed = true;
             return MN_CALL_MORE;
         }
@@ -208,11 +210,11 @@ static int call_tags_begins(const char *text, size_t n, const char *with) {
 
 /* "</function>" and the mark behind it: the end of the value was left out. */
 static value_end ends_function(const mn_calls *s, const char *text, size_t n) {
-    static const char tag[] = "</function>";
-    const int on = call_tags_begins(text, n, tag);
+    const char *tag = s->family->words->function_end;
+    const int on = tag ? call_tags_begins(text, n, tag) : -1;
     if (on <= 0)
         return on ? NO_END : MAY_END;
-    size_t at = sizeof tag - 1;
+    size_t at = strlen(tag);
     while (at < n && mn_is_blank(text[at]))
         at++;
     const int mark = mn_calls_on_close(s, text + at, n - at);
@@ -223,11 +225,12 @@ static value_end ends_function(const mn_calls *s, const char *text, size_t n) {
 
 /* "<parameter=key>" of a key that the tool has, in a line of its own: the end was left out. */
 static value_end next_value(const mn_calls *s, const char *text, size_t n) {
-    static const char tag[] = "<parameter=";
-    const int on = call_tags_begins(text, n, tag);
+    const mn_call_words *w = s->family->words;
+    const size_t before = strlen(w->parameter);
+    const int on = w->lines ? call_tags_begins(text, n, w->parameter) : -1;
     if (on <= 0)
         return on ? NO_END : MAY_END;
-    const mn_str key = {text + sizeof tag - 1, n - (sizeof tag - 1)};
+    const mn_str key = {text + before, n - before};
     const char last = key.len ? key.ptr[key.len - 1] : 0;
     const mn_str name = {s->name, s->n_name};
     if (last == '\n' || last == '<')
@@ -249,10 +252,11 @@ static bool may_end_all(const mn_calls *s, const char *text, size_t n) {
 /* What the text, which stands in a value, is on the way to. The tag at the end has its line break
  * in front of it, or none. */
 static value_end end_of_value(const mn_calls *s, const char *text, size_t n) {
+    const mn_call_words *w = s->family->words;
     const bool line = n && *text == '\n';
     const char *tag = text + line;
     const size_t left = n - line;
-    const int on = call_tags_begins(tag, left, "</parameter>");
+    const int on = line && !w->lines ? -1 : call_tags_begins(tag, left, w->value_end);
     if (on >= 0)
         return on ? VALUE_ENDS : MAY_END;
     const value_end function = ends_function(s, tag, left);
@@ -265,8 +269,8 @@ static value_end end_of_value(const mn_calls *s, const char *text, size_t n) {
 
 static mn_call_step end_at_tag(mn_calls *s, value_end end) {
     mn_call_tags *f = &s->tags;
-    const size_t before = sizeof "\n<parameter=" - 1;
-    if (end == NEXT_VALUE) { /* without its '>' */
+    const size_t before = 1 + strlen(s->family->words->parameter); /* behind a line break */
+    if (end == NEXT_VALUE) {                                       /* without its '>' */
         f->n_key = (uint16_t)(f->n_tag - before - 1);
         memcpy(f->key, f->tag + before, f->n_key);
     }
@@ -308,8 +312,23 @@ static mn_call_step end_function(mn_calls *s, bool at_mark) {
     return MN_CALL_END;
 }
 
+static mn_call_step call_tags_in_gap(mn_calls *s, char c);
+
+/* The name behind the mark of a call ends with its line, or at a tag. */
+static mn_call_step in_bare_name(mn_calls *s, char c) {
+    if (!mn_is_blank(c) && c != '<')
+        return (unsigned char)c > 0x20 && mn_calls_name(s, c) ? MN_CALL_MORE : MN_CALL_BAD;
+    if (!s->n_name || !mn_calls_may_call(s))
+        return MN_CALL_BAD;
+    s->tags.at = MN_CALL_TAG_GAP;
+    s->tags.n_tag = 0;
+    return c == '<' ? call_tags_in_gap(s, c) : MN_CALL_MORE;
+}
+
 static mn_call_step call_tags_in_name(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
+    if (!s->family->words->function)
+        return in_bare_name(s, c);
     if (c == '"')
         return MN_CALL_MORE; /* around the name */
     if (c != '>' && !(c == '\n' && mn_calls_is_tool(s))) {
@@ -327,18 +346,18 @@ static mn_call_step call_tags_in_name(mn_calls *s, char c) {
 
 /* The text between tags is no part of the call; it is held, up to a tag that goes on with it. */
 static mn_call_step in_junk(mn_calls *s) {
-    static const char *const ends[] = {"</parameter>", "</function>", "<parameter="};
+    const mn_call_words *w = s->family->words;
     mn_call_tags *f = &s->tags;
     const mn_str held = {s->held.ptr, s->held.len};
     f->n_tag = 0;
     if (mn_calls_ends_with_mark(s))
         return MN_CALL_BAD;
-    if (mn_str_ends(held, ends[0])) {
+    if (mn_str_ends(held, w->value_end)) {
         s->held.len = 0;
         f->at = MN_CALL_TAG_GAP;
-    } else if (mn_str_ends(held, ends[1])) {
+    } else if (w->function_end && mn_str_ends(held, w->function_end)) {
         return end_function(s, false);
-    } else if (mn_str_ends(held, ends[2])) {
+    } else if (mn_str_ends(held, w->parameter)) {
         f->n_key = 0;
         f->at = MN_CALL_TAG_KEY;
     }
@@ -362,13 +381,15 @@ static mn_call_step call_tags_in_gap(mn_calls *s, char c) {
         mn_call_args_begin(&s->args);
         return in_json(s, c);
     }
+    const mn_call_words *w = s->family->words;
     f->tag[f->n_tag++] = c;
-    const int parameter = call_tags_begins(f->tag, f->n_tag, "<parameter=");
-    const int end = call_tags_begins(f->tag, f->n_tag, "</function>");
+    const int parameter = call_tags_begins(f->tag, f->n_tag, w->parameter);
+    const int end = w->function_end ? call_tags_begins(f->tag, f->n_tag, w->function_end)
+                                    : mn_calls_on_close(s, f->tag, f->n_tag);
     if (parameter < 0 && end < 0)
         return begin_junk(s);
     if (end == 1)
-        return end_function(s, false);
+        return end_function(s, !w->function_end);
     if (parameter < 1)
         return MN_CALL_MORE;
     f->n_tag = 0;
@@ -388,7 +409,7 @@ static mn_call_step end_key(mn_calls *s) {
     put_escaped(s, f->key, f->n_key);
     call_tags_put_z(s, "\": ");
     f->has_args = true;
-    f->at = MN_CALL_TAG_VALUE;
+    f->at = s->family->words->value ? MN_CALL_TAG_BEFORE : MN_CALL_TAG_VALUE;
     f->types = mn_call_types_of(s->tools, (mn_str){s->name, s->n_name}, (mn_str){f->key, f->n_key});
     f->kind = MN_CALL_EMPTY;
     f->trimmed = false;
@@ -398,12 +419,36 @@ static mn_call_step end_key(mn_calls *s) {
 
 static mn_call_step in_key(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
-    if (c == '>' && f->n_key)
-        return end_key(s);
-    if (c == '>' || (unsigned char)c < 0x20 || f->n_key == sizeof f->key)
+    const char *end = s->family->words->key_end;
+    const size_t n = strlen(end);
+    if ((unsigned char)c < 0x20 || f->n_key == sizeof f->key)
         return begin_junk(s);
     f->key[f->n_key++] = c;
-    return MN_CALL_MORE;
+    if (f->n_key < n || memcmp(f->key + f->n_key - n, end, n) != 0)
+        return MN_CALL_MORE;
+    f->n_key = (uint16_t)(f->n_key - n);
+    return f->n_key ? end_key(s) : begin_junk(s);
+}
+
+/* Between a key and the tag of its value. Where that tag was left out the value begins. */
+static mn_call_step before_value(mn_calls *s, char c) {
+    const char *tag = s->family->words->value;
+    mn_call_tags *f = &s->tags;
+    char begun[MN_CALL_KEY];
+    mn_call_step step = MN_CALL_MORE;
+    if (mn_is_blank(c) && !f->n_tag)
+        return MN_CALL_MORE;
+    f->tag[f->n_tag++] = c;
+    const int on = call_tags_begins(f->tag, f->n_tag, tag);
+    if (!on)
+        return MN_CALL_MORE;
+    const uint16_t n = on > 0 ? 0 : f->n_tag;
+    memcpy(begun, f->tag, n);
+    f->n_tag = 0;
+    f->at = MN_CALL_TAG_VALUE;
+    for (uint16_t i = 0; i < n && step == MN_CALL_MORE; i++)
+        step = in_value(s, begun[i]);
+    return step;
 }
 
 static mn_call_step in_json(mn_calls *s, char c) {
@@ -421,6 +466,8 @@ static mn_call_step push(mn_calls *s, char c) {
         return call_tags_in_gap(s, c);
     case MN_CALL_TAG_KEY:
         return in_key(s, c);
+    case MN_CALL_TAG_BEFORE:
+        return before_value(s, c);
     case MN_CALL_TAG_JUNK:
         return in_junk(s);
     case MN_CALL_TAG_JSON:
@@ -435,7 +482,7 @@ static bool finish(mn_calls *s, int next) {
     (void)next;
     if (!s->given)
         return false;
-    if (s->tags.at == MN_CALL_TAG_VALUE)
+    if (s->tags.at == MN_CALL_TAG_VALUE || s->tags.at == MN_CALL_TAG_BEFORE)
         call_tags_end_value(s);
     if (s->tags.at == MN_CALL_TAG_JSON)
         mn_call_args_close(s);

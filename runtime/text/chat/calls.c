@@ -127,22 +127,24 @@ void mn_calls_mark_closed(mn_calls *s) {
 
 /* A tag of a function may stand alone where it is known what tools there are. */
 static bool may_begin_function(const mn_calls *s) {
-    return s->family->tags &&
+    return s->family->words &&
            (s->tools || s->opened || (s->after && s->owed) || s->family->functions);
 }
 
 /* Which mark the text is, or is on the way to: what mn_calls_on_close returns. */
 static int on_mark(const mn_calls *s, const char *text, size_t n, mark_kind *kind) {
+    static const mn_call_words none = {0};
     const mn_call_family *f = s->family;
+    const mn_call_words *w = f->words ? f->words : &none;
     const bool closing = s->after || s->owed;
     const struct {
         const char *mark;
         mark_kind kind;
         bool looked_for;
-    } all[] = {{MN_FUNCTION_TAG, BEGINS_FUNCTION, may_begin_function(s)},
+    } all[] = {{w->function, BEGINS_FUNCTION, may_begin_function(s)},
                {f->opens[0], OPENS, !f->functions},
                {f->opens[1], OPENS, true},
-               {MN_FUNCTION_END, ENDS_FUNCTION, f->tags && s->after},
+               {w->function_end, ENDS_FUNCTION, s->after},
                {f->closes[0], CLOSES, closing},
                {f->closes[1], CLOSES, closing}};
     int best = -1;
@@ -166,8 +168,8 @@ static const char *last_mark(const mn_calls *s, mark_kind *kind) {
                {f->closes[1], CLOSES},
                {f->opens[1], OPENS},
                {f->opens[0], f->functions ? BEGINS_FUNCTION : OPENS},
-               {f->tags ? MN_FUNCTION_TAG : NULL, BEGINS_FUNCTION},
-               {f->tags ? MN_FUNCTION_END : NULL, ENDS_FUNCTION}};
+               {f->words ? f->words->function : NULL, BEGINS_FUNCTION},
+               {f->words ? f->words->function_end : NULL, ENDS_FUNCTION}};
     for (size_t i = 0; i < MN_COUNT(all); i++)
         if (all[i].mark && mn_str_ends(held, all[i].mark)) {
             *kind = all[i].kind;
@@ -316,6 +318,8 @@ static void calls_enter(mn_calls *s, char c) {
         form = &mn_call_json_form;
     else if (f->named && calls_in_name(c))
         form = &mn_call_named_form;
+    else if (f->words && !f->words->function && s->marked && calls_in_name(c))
+        form = &mn_call_tags_form;
     if (!form) {
         calls_refuse(s);
         return;
@@ -332,7 +336,7 @@ static void in_gap(mn_calls *s, char c) {
         return;
     if (c == '`' && !s->family->named) {
         s->gap_code = s->held.len > 2 && s->held.ptr[s->held.len - 2] == '`';
-    } else if (c == '<' && s->family->tags) {
+    } else if (c == '<' && s->family->words) {
         s->mark = s->held.len - 1;
         s->in_gap = true;
         s->state = MN_CALLS_MARK;

@@ -56,6 +56,7 @@ typedef struct {
     const char *close;     /* a mark; NULL: none */
     const char *between;   /* two calls */
     bool tags;             /* NAME behind args in tags: before NAME ">\n", parameters, behind */
+    bool keyed;            /* before NAME": ARGUMENTS behind */
 } mn_call_style;
 /* known is false where there is no family. chat_template may be empty. */
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template);
@@ -128,6 +129,7 @@ typedef struct {
         MN_CALL_TAG_NAME,
         MN_CALL_TAG_KEY,
         MN_CALL_TAG_GAP,
+        MN_CALL_TAG_BEFORE, /* a value, behind its key */
         MN_CALL_TAG_VALUE,
         MN_CALL_TAG_JSON, /* one object instead of parameters */
         MN_CALL_TAG_JUNK  /* up to a tag that is known */

@@ -8,7 +8,8 @@
 static const char *const pairs[][2] = {{"<think>", "</think>"},
                                        {"[THINK]", "[/THINK]"},
                                        {"<seed:think>", "</seed:think>"},
-                                       {"<|START_THINKING|>", "<|END_THINKING|>"}};
+                                       {"<|START_THINKING|>", "<|END_THINKING|>"},
+                                       {"<|inner_prefix|>", "<|inner_suffix|>"}};
 
 static int32_t channels_find(const mn_tokenizer *tok, const char *piece) {
     return mn_tokenizer_find(tok, mn_str_of(piece));
