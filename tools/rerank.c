@@ -6,12 +6,13 @@
 #include "alloc.h"
 #include "texts.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
     arg_texts texts; /* the query, then texts */
-    const char *file, *instruction;
+    const char *file, *instruction, *label;
     int64_t n_top;
     int logits;
 } rerank_flags;
@@ -25,6 +26,8 @@ static const arg_row rows[] = {
     {"--top", "N", ARG_INT, F(n_top), 1, INT32_MAX, NULL, "print the N best alone"},
     {"--logits", NULL, ARG_FLAG, F(logits), 0, 0, NULL,
      "the numbers of the model's head; else their sigmoid, from 0 to 1"},
+    {"--label", "NAME", ARG_TEXT, F(label), 1, 0, NULL,
+     "score by this label of a head that classifies, by its name or number from 0 on"},
     {"--instruction", "TEXT", ARG_TEXT, F(instruction), 1, 0, NULL,
      "what the query is for, of models that are asked with a prompt (Qwen3-Reranker)"},
 };
@@ -42,9 +45,31 @@ typedef struct {
     mn_str query;
     rerank_pair *v;
     size_t cap;
-    uint32_t n;
+    uint32_t n, flags; /* of mn_session_score */
     out_file out;
 } rerank_job;
+
+/* ---- labels ---------------------------------------------------------------------------------- */
+/* The flags of scores: the label that is named. */
+static int rerank_choose_label(rerank_job *j) {
+    const char *want = j->f->label;
+    mn_str name = {0};
+    uint32_t n = 0;
+    char number[16];
+    j->flags = j->f->logits ? MN_SCORE_LOGIT : 0;
+    if (!want)
+        return 0;
+    for (; mn_model_label(j->a->model, n, &name) == MN_OK; n++) {
+        snprintf(number, sizeof number, "%" PRIu32, n);
+        if (!mn_str_is(name, want) && strcmp(number, want) != 0)
+            continue;
+        j->flags |= MN_SCORE_LABEL(n);
+        return 0;
+    }
+    if (!n)
+        return complain(EXIT_USAGE, "--label: the model's head has no labels");
+    return complain(EXIT_USAGE, "--label: found no label %s among the model's %" PRIu32, want, n);
+}
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 static int rerank_add(void *job, const char *text, size_t bytes) {
@@ -101,8 +126,8 @@ static int rerank_block(void *job, uint32_t first, uint32_t n) {
         const rerank_pair *p = &j->v[first + i];
         pairs[i] = (mn_embed_text){p->ids, p->n, p->n_first};
     }
-    const mn_status st = mn_session_score(a->session, pairs, n, j->f->logits ? MN_SCORE_LOGIT : 0,
-                                          scores, TEXTS_BLOCK, &a->err);
+    const mn_status st =
+        mn_session_score(a->session, pairs, n, j->flags, scores, TEXTS_BLOCK, &a->err);
     if (st == MN_CANCELLED)
         return EXIT_INTERRUPTED;
     if (st != MN_OK)
@@ -175,6 +200,8 @@ static int rerank_texts(app *a, const app_flags *flags, const rerank_flags *f) {
         return complain(EXIT_USAGE, "found no %s, expected a query, and texts or -f F",
                         f->texts.n ? "text" : "query");
     code = app_open_ranked(a, flags);
+    if (code == 0)
+        code = rerank_choose_label(&j);
     if (code == 0)
         code = rerank_collect(&j, &data);
     if (code == 0)

@@ -1077,18 +1077,27 @@ MN_API mn_status mn_model_embed_defaults(const mn_model *m, uint32_t *pooling, u
  * default of the model; only prompts have one. ids: *n of them, freed by mn_ids_free; *n_first: for
  * mn_embed_text.
  *
- * MN_UNSUPPORTED: the model is no reranker (mn_model_info.is_reranker), has no tokeniser, or has
- * no form for pairs; or an instruction for a model without one. MN_BAD_INPUT: not UTF-8.
+ * MN_UNSUPPORTED: the model has no head (mn_model_info.is_reranker: it has one with one label),
+ * no tokeniser, or no form for pairs; or an instruction for a model without one. MN_BAD_INPUT: not
+ * UTF-8.
  * NULL: m, query, text, instruction, ids, n, n_first: MN_INVALID. */
 MN_API mn_status mn_model_pair(const mn_model *m, mn_str query, mn_str text, mn_str instruction,
                                int32_t **ids, uint32_t *n, uint32_t *n_first, mn_error *err);
 #define MN_SCORE_LOGIT 1u /* the head's number itself; else its sigmoid, from 0 to 1 */
+/* Of a head with several labels (one that classifies) the number of label i; without MN_SCORE_LOGIT
+ * its probability among them, their softmax. */
+#define MN_SCORE_LABEL(i) (((uint32_t)(i) + 1u) << 8)
+/* The name of label i of a head with several; empty where the files have none. It is the model's.
+ * MN_END: there are no more; the head of a reranker has none.
+ * NULL: m, name: MN_INVALID. */
+MN_API mn_status mn_model_label(const mn_model *m, uint32_t i, mn_str *name);
 /* Scores n_pairs pairs as mn_session_embed embeds texts: needs MN_SESSION_EMBED, same thread, same
  * errors. out: [n_pairs] f32, in the order of the pairs; cap: how many floats it has room for.
  * flags: MN_SCORE_*. A model whose head has two labels "yes" and "no" scores by the difference of
  * their logits, whose sigmoid is the probability of yes.
  *
- * MN_UNSUPPORTED: the model is no reranker, or its head has several labels.
+ * MN_UNSUPPORTED: the model is no reranker; its head has several labels, and flags name none.
+ * MN_INVALID: a label that the head does not have.
  * NULL: s, pairs, out: MN_INVALID. */
 MN_API mn_status mn_session_score(mn_session *s, const mn_embed_text *pairs, uint32_t n_pairs,
                                   uint32_t flags, float *out, uint64_t cap, mn_error *err);

@@ -3,6 +3,7 @@
 #include "family_keys.h"
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double zero = 0;
@@ -183,6 +184,38 @@ void family_electra(config_reader *c) {
                              MN_STR_ARG(c->file->name), (long long)width, (long long)c->n_embd);
 }
 
+/* id2label of a head with several labels: "0" to the last, all of them. The default names of
+ * Transformers say nothing. */
+static void put_labels(config_reader *c) {
+    const cJSON *names = json_get(c->root, "id2label");
+    const int n = cJSON_IsObject(names) ? cJSON_GetArraySize(names) : 0;
+    char number[16];
+    if (n < 2 || n > 4096 || c->status)
+        return;
+    mn_str *list = mn_parsed_alloc(c->parsed, (uint64_t)n, sizeof *list);
+    if (!list) {
+        c->status = mnl_fail_memory(c->err);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        snprintf(number, sizeof number, "%d", i);
+        const cJSON *name = cJSON_GetObjectItemCaseSensitive(names, number);
+        if (!cJSON_IsString(name)) {
+            config_fail(c, "id2label.", number, name, "a string");
+            return;
+        }
+        list[i] = mn_parsed_copy(c->parsed, mn_str_of(name->valuestring));
+        if (!list[i].ptr)
+            c->status = mnl_fail_memory(c->err);
+    }
+    mn_value *v = config_put(c, "classifier.output_labels", "", "id2label");
+    if (v) {
+        v->type = MN_VALUE_ARRAY | MN_VALUE_STR;
+        v->array = list;
+        v->n = (uint64_t)n;
+    }
+}
+
 /* How a text is pooled for the head, and the activation between the head's two matrices. Where
  * config.json says nothing of the pooling, an encoder's is the first token and a decoder's the
  * last. */
@@ -190,6 +223,7 @@ void family_classifier(config_reader *c) {
     enum { RANK = 4 };
     const char *act = c->family->head_act ? c->family->head_act : "tanh";
     config_put_int(c, "pooling_type", "", "architectures", RANK);
+    put_labels(c);
     if (json_get(c->root, "classifier_activation"))
         act = config_str(c, c->root, "", "classifier_activation", act);
     config_put_str(c, "minerva.classifier.activation", "", "classifier_activation", act);

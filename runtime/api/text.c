@@ -33,10 +33,19 @@ mn_status mn_model_pair(const mn_model *m, mn_str query, mn_str text, mn_str ins
     if (!st)
         st = mn_args_text(err, __func__, "instruction", instruction);
     if (!st)
-        st = mn_head_need(m, err);
+        st = mn_head_need(m, true, err);
     if (!st)
         st = mn_text_need_tokenizer(m, err);
     return st ? st : mn_pair_encode(m, query, text, instruction, ids, n, n_first, err);
+}
+
+mn_status mn_model_label(const mn_model *m, uint32_t i, mn_str *name) {
+    if (!m || !name)
+        return MN_INVALID;
+    if (i >= m->score.n_labels)
+        return MN_END;
+    *name = m->score.labels ? m->score.labels[i] : (mn_str){"", 0};
+    return MN_OK;
 }
 
 void mn_ids_free(int32_t *ids) {

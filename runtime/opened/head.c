@@ -108,17 +108,23 @@ static mn_status head_contrast(mn_head *h, uint32_t yes, uint32_t no, mn_error *
     return MN_OK;
 }
 
-/* {arch}.classifier.output_labels of a head with two: ["yes", "no"] in either order. */
-static mn_status head_labels(const mn_model *m, mn_head *h, mn_error *err) {
+/* Several labels, with their names where {arch}.classifier.output_labels has them; "yes" and "no",
+ * in either order, are one. */
+static mn_status head_labels(mn_model *m, mn_head *h, mn_error *err) {
     const void *labels = NULL;
     uint64_t n = 0;
     char key[96];
-    if (h->layer[h->n - 1].n_out != 2)
-        return MN_OK;
+    const uint32_t n_out = h->layer[h->n - 1].n_out;
     snprintf(key, sizeof key, "%.64s.classifier.output_labels", m->arch);
-    if (mn_meta_array(&m->canonical->meta, key, MN_VALUE_STR, &labels, &n, NULL) || n != 2)
+    if (n_out < 2)
+        return MN_OK;
+    m->score.n_labels = n_out;
+    if (mn_meta_array(&m->canonical->meta, key, MN_VALUE_STR, &labels, &n, NULL) || n != n_out)
         return MN_OK;
     const mn_str *label = labels;
+    m->score.labels = label;
+    if (n != 2)
+        return MN_OK;
     if (mn_str_is(label[0], "yes") && mn_str_is(label[1], "no"))
         return head_contrast(h, 0, 1, err);
     if (mn_str_is(label[0], "no") && mn_str_is(label[1], "yes"))
@@ -219,11 +225,8 @@ static mn_status read_head(mn_model *m, mn_head *h, mn_error *err) {
     if (st)
         return st;
     st = head_labels(m, h, err);
-    if (!st && h->layer[h->n - 1].n_out != 1)
-        st = mn_fail(err, MN_UNSUPPORTED,
-                     "its head has %u labels, expected one: it classifies texts, it does not rank "
-                     "them",
-                     h->layer[h->n - 1].n_out);
+    if (!st && h->layer[h->n - 1].n_out == 1)
+        m->score.n_labels = 0;
     return st;
 }
 
@@ -241,7 +244,9 @@ mn_status mn_head_read(mn_model *m, mn_error *err) {
         h->pooling = MN_POOLING_LAST;
         st = head_of_words(m, h, &why);
     }
-    m->score.known = !st;
+    m->score.known = !st && !m->score.n_labels;
+    if (st)
+        m->score.n_labels = 0;
     if (st == MN_OUT_OF_MEMORY)
         return mn_fail_memory(err, 0);
     if (st && refuse_head(m, why.msg))
@@ -249,9 +254,27 @@ mn_status mn_head_read(mn_model *m, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mn_head_need(const mn_model *m, mn_error *err) {
-    if (m->score.known)
+/* Which labels there are, and that one of them has to be named. */
+static mn_status several_labels(const mn_model *m, mn_error *err) {
+    enum { MOST_SHOWN = 8 };
+    mn_text list = {0};
+    const uint32_t n = MN_MIN(m->score.n_labels, MOST_SHOWN);
+    for (uint32_t i = 0; m->score.labels && i < n; i++)
+        mn_text_printf(&list, "%s%.*s", i ? ", " : ": ", MN_STR_ARG(m->score.labels[i]));
+    const mn_status st = mn_fail(err, MN_UNSUPPORTED,
+                                 "%s: its head has %u labels%s%s, expected one of them to score by "
+                                 "(--label)",
+                                 m->canonical->path, m->score.n_labels, list.ptr ? list.ptr : "",
+                                 list.ptr && m->score.n_labels > MOST_SHOWN ? ", ..." : "");
+    mn_text_free(&list);
+    return st;
+}
+
+mn_status mn_head_need(const mn_model *m, bool labelled, mn_error *err) {
+    if (m->score.known || (labelled && m->score.n_labels))
         return MN_OK;
+    if (m->score.n_labels)
+        return several_labels(m, err);
     if (m->score.refusal)
         return mn_fail(err, MN_UNSUPPORTED, "%s: %s", m->canonical->path, m->score.refusal);
     return mn_fail(err, MN_UNSUPPORTED,

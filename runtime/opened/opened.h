@@ -67,8 +67,9 @@ const double *mn_head_apply(const mn_head *h, const double *x, double *scratch);
 struct mn_model;
 /* Reads m->score; a head that cannot be used is no error. */
 mn_status mn_head_read(struct mn_model *m, mn_error *err);
-/* MN_UNSUPPORTED: why the model scores nothing. */
-mn_status mn_head_need(const struct mn_model *m, mn_error *err);
+/* MN_UNSUPPORTED: why the model scores nothing; labelled: the caller names a label of a head that
+ * has several. */
+mn_status mn_head_need(const struct mn_model *m, bool labelled, mn_error *err);
 void mn_head_free(struct mn_model *m);
 
 /* ---- dense.c: layers behind the pooling of an embedding -------------------------------------- */
@@ -110,6 +111,8 @@ struct mn_model {
     struct {
         mn_head head;
         bool known, prompted;
+        uint32_t n_labels;    /* of a head that is usable and classifies; 0: another */
+        const mn_str *labels; /* their names, of the metadata; NULL: they have none */
         const float *words; /* rows "yes" and "no" of the output matrix that head is made of [2, D],
                                in its arena; NULL: the files have a head */
         char *refusal;

@@ -20,6 +20,7 @@ typedef struct {
     const mn_head *dense; /* of vectors: what follows the pooling; NULL: nothing */
     double *scratch;      /* [2, widest of the head, or of what follows] */
     bool logits;
+    uint32_t label; /* 1 + of a head with several; 0: it has one */
 } job;
 
 /* The outputs of a slot's text in one step: rows [first, first + n) of the hidden states. */
@@ -272,17 +273,28 @@ static mn_status finish_text(const job *j, uint32_t i, double *sum, mn_error *er
     return MN_OK;
 }
 
+/* The probability of the label of this logit among all, y: [n_out]. Not finite ones make NaN. */
+static double label_share(const mn_head *h, const double *y, double logit) {
+    double sum = 0;
+    for (uint32_t i = 0; i < h->layer[h->n - 1].n_out; i++)
+        sum += exp(y[i] - logit);
+    return 1 / sum;
+}
+
 /* The score of pair i from its sum. */
 static mn_status finish_pair(const job *j, uint32_t i, double *sum, mn_error *err) {
     take_mean(j, i, sum);
-    const double logit = *mn_head_apply(j->head, sum, j->scratch);
+    const double *y = mn_head_apply(j->head, sum, j->scratch);
+    const double logit = y[j->label ? j->label - 1 : 0];
     if (!isfinite(logit))
         return mn_fail(err, MN_BAD_FILE,
                        "%s: the score of text %u is NaN or infinite, expected a number: the "
                        "weights are damaged, or too large for the device's types (--precision "
                        "exact)",
                        j->s->model->canonical->path, i + 1);
-    j->out[i] = (float)(j->logits ? logit : 1 / (1 + exp(-logit)));
+    j->out[i] = (float)logit;
+    if (!j->logits)
+        j->out[i] = (float)(j->label ? label_share(j->head, y, logit) : 1 / (1 + exp(-logit)));
     return MN_OK;
 }
 
@@ -368,17 +380,23 @@ mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n
 
 mn_status mn_session_score(mn_session *s, const mn_embed_text *pairs, uint32_t n_pairs,
                            uint32_t flags, float *out, uint64_t cap, mn_error *err) {
+    enum { LABEL_MASK = 255 };
+    const uint32_t label = flags >> 8; /* MN_SCORE_LABEL */
     mn_error why = MN_ERROR_INIT;
     job j = {.s = s, .texts = pairs, .n_texts = n_pairs, .out = out, .n_dim = 1};
     if (!err)
         err = &why;
     mn_status st = embed_check(&j, __func__, "pairs", err);
     if (!st)
-        st = mn_args_flags(err, "mn_session_score: flags", flags, MN_SCORE_LOGIT);
+        st = mn_args_flags(err, "mn_session_score: flags", flags & LABEL_MASK, MN_SCORE_LOGIT);
     if (!st)
-        st = mn_head_need(s->model, err);
+        st = mn_head_need(s->model, label, err);
+    if (!st && label > s->model->score.n_labels)
+        st = mn_fail(err, MN_INVALID, "mn_session_score: label %u: found %u labels", label - 1,
+                     s->model->score.n_labels);
     if (st)
         return st;
+    j.label = label;
     j.head = &s->model->score.head;
     j.pooling = j.head->pooling;
     j.logits = flags & MN_SCORE_LOGIT;

@@ -3,7 +3,7 @@
 
 Each is a folder as it comes from the model hub: config.json, model.safetensors (weights in bf16), tokenizer.json. golden.json has a query, texts, the ids of
 each pair as the library tokenizers makes them, and the logit that Transformers computes of it in f32, each pair alone. "qwen3-reranker" is a decoder that
-answers yes or no: its logit is that of yes against no behind its prompt. A development tool: the tests only read what it made. Needs what make_encoders.py
+answers yes or no: its logit is that of yes against no behind its prompt; "bert-labels" has logits of three labels. A development tool: the tests only read what it made. Needs what make_encoders.py
 needs."""
 import json
 import os
@@ -30,10 +30,13 @@ MODELS = {
                              sep_token_id=2, classifier_pooling="mean")),
     "electra-rank": ("electra", tf.ElectraConfig, tf.ElectraForSequenceClassification,
                      dict(SMALL, embedding_size=32, max_position_embeddings=96, type_vocab_size=2, pad_token_id=0)),
+    "bert-labels": ("bert", tf.BertConfig, tf.BertForSequenceClassification,
+                    dict(SMALL, max_position_embeddings=96, type_vocab_size=2, pad_token_id=0, id2label={0: "contradiction", 1: "entailment", 2: "neutral"},
+                         label2id={"contradiction": 0, "entailment": 1, "neutral": 2})),
     "qwen3-reranker": (None, tf.Qwen3Config, tf.Qwen3ForCausalLM,
                        dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=640, tie_word_embeddings=True)),
 }
-SEEDS = {"bert-rank": 40, "distilbert-rank": 41, "xlm-roberta-rank": 42, "modernbert-rank": 43, "qwen3-reranker": 44, "electra-rank": 45}
+SEEDS = {"bert-rank": 40, "distilbert-rank": 41, "xlm-roberta-rank": 42, "modernbert-rank": 43, "qwen3-reranker": 44, "electra-rank": 45, "bert-labels": 46}
 PROMPT = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
           "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: %s\n<Query>: %s\n<Document>: %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -68,7 +71,7 @@ def make(out, name, seed):
     if base == "modernbert":
         tok.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 0), ("</s>", 2)])
     if base:
-        values = dict(values, num_labels=1)
+        values = values if "id2label" in values else dict(values, num_labels=1)
     config = kind(vocab_size=tok.get_vocab_size(), bos_token_id=0, eos_token_id=2, **values)
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
@@ -88,6 +91,8 @@ def make(out, name, seed):
         yes, no = (tok.token_to_id(w) for w in ("yes", "no"))
         logit = logits[0] if base else logits[-1][yes] - logits[-1][no]
         cases.append({"text": text, "ids": ids, "logit": float(logit)})
+        if "id2label" in values:
+            cases[-1]["logits"] = logits.tolist()
     shutil.rmtree(folder, ignore_errors=True)
     model.bfloat16().save_pretrained(folder)
     if os.path.exists(os.path.join(folder, "generation_config.json")):

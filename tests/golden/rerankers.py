@@ -142,6 +142,32 @@ def with_pooler(out):
     scores("a pooler beside the head", target, "xlm-roberta-rank")
 
 
+def labels(out):
+    """A head that classifies scores by one of its labels, as a checkpoint and as GGUF."""
+    folder, path, g = folder_of("bert-labels"), os.path.join(out, "labels.gguf"), golden("bert-labels")
+    texts = [c["text"] for c in g["cases"]]
+    run("convert", folder, "-o", path)
+    for model in (folder, path):
+        for i, name in enumerate(("contradiction", "entailment", "neutral")):
+            cases = [dict(c, logit=c["logits"][i]) for c in g["cases"]]
+            for device, limit in DEVICES.items():
+                same("label %s on %s" % (name, device), rerank(model, g["query"], *texts, "--logits", "--label", name, device=device), cases, limit)
+            shares = [c["logits"][i] - math.log(sum(math.exp(x) for x in c["logits"])) for c in g["cases"]]
+            cases = [dict(c, logit=s - math.log(-math.expm1(s))) for c, s in zip(g["cases"], shares)]  # whose sigmoid is the share
+            same("the share of label %d" % i, rerank(model, g["query"], *texts, "--label", str(i)), cases, 1e-5, True)
+    said = run("rerank", "-m", folder, "a", "b", code=1).stderr
+    check("3 labels: contradiction, entailment, neutral" in said and "--label" in said, "labels, and none named: %s" % said.strip()[-200:])
+    check("happy" in run("rerank", "-m", folder, "a", "b", "--label", "happy", code=2).stderr, "a label that is none")
+    check("no labels" in run("rerank", "-m", folder_of("bert-rank"), "a", "b", "--label", "yes", code=2).stderr, "a reranker has no labels")
+    m, target = models.fixture("bert-labels"), copy_fixture("bert-labels", os.path.join(out, "unnamed"))
+    m.config["id2label"] = {"0": "a", "2": "b", "3": "c"}
+    m.write(target)
+    check("id2label.1" in run("rerank", "-m", target, "a", "b", "--label", "0", code=1).stderr, "a label without a name")
+    m.config.pop("id2label")
+    m.write(target)
+    run("rerank", "-m", target, "a", "b", "--label", "2")
+
+
 def make_prompt(instruction, query, document):
     return ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
             "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: %s\n<Query>: %s\n<Document>: %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -178,6 +204,7 @@ def main():
     with tempfile.TemporaryDirectory() as out:
         converted(out)
         of_words(out)
+        labels(out)
         with_pooler(out)
         refused(out)
     models.finish()
