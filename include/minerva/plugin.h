@@ -1,4 +1,4 @@
-/* plugin.h -- the Minerva plugin ABI, version 0.9. C11 and C++17; needs no other Minerva header.
+/* plugin.h -- the Minerva plugin ABI, version 0.10. C11 and C++17; needs no other Minerva header.
  *
  * A plugin is one shared object that exports one symbol, minerva_plugin_entry. It offers a backend
  * (devices that execute graphs), a loader (a parser of one model format), or both, as function
@@ -35,7 +35,16 @@
  *     when the device is lost.
  * R9  Below 1.0, host and plugin must have the same minor. From 1.0 (the freeze) on, different
  *     minors work together, whichever side is newer, if the majors are equal, host.abi >= the
- *     plugin's MN_ABI_OLDEST, and host.abi_min <= the plugin's MN_ABI_VERSION. */
+ *     plugin's MN_ABI_OLDEST, and host.abi_min <= the plugin's MN_ABI_VERSION.
+ * R10 A call that may one day take more gets its parameters as one struct with `size`:
+ *     mn_alloc_params, mn_queue_params, mn_open_params, mn_context_params, mn_compile, mn_step. It
+ *     is never NULL; a field behind `size` is 0, and 0 is the behaviour before the field existed.
+ *     A field, flag or value that the plugin does not know and that is not 0 is MN_UNSUPPORTED,
+ *     unless the field is documented as a wish.
+ * R11 A plugin shares its process with the host and with other plugins. Signal handlers and masks,
+ *     the floating-point state, the locale, the working folder and the environment are after a call
+ *     as they were before it. A child that a plugin forks calls nothing but exec or _exit. Hosts
+ *     and plugins are 64-bit and little-endian. */
 #ifndef MINERVA_PLUGIN_H
 #define MINERVA_PLUGIN_H
 #include <stddef.h>
@@ -45,10 +54,13 @@ extern "C" {
 #endif
 
 /* A version is major << 16 | minor. These are literals, usable in #if and by other languages. */
-#define MN_ABI_VERSION 0x00000009
+#define MN_ABI_VERSION 0x0000000a
 /* The oldest version that this one works with: itself below 1.0, then 1.0 (R9). */
-#define MN_ABI_OLDEST 0x00000009
+#define MN_ABI_OLDEST 0x0000000a
 #define MN_ABI(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
+/* The calling convention, at every function pointer: the platform's own for C. Empty on all
+ * platforms of today. */
+#define MN_CALL
 /* Whether struct *p of type T, as its owner compiled it, has a non-zero field f. */
 #define MN_HAS(T, p, f) ((p)->size >= offsetof(T, f) + sizeof((p)->f) && (p)->f)
 #define MN_MAX_DIM 6 /* cannot grow later */
@@ -69,7 +81,7 @@ typedef struct {
 
 /* ---- status and error ---------------------------------------------------------------------------
  * 0 = ok. The class (high byte) states what the caller is to do; the low bytes are the case
- * within the class. */
+ * within the class. A class that the caller does not know counts as MN_CLASS_CALLER. */
 typedef int32_t mn_status;
 #define MN_STATUS(klass, code) ((mn_status)((klass) << 24 | (code))) /* a plugin's own codes */
 #define MN_STATUS_CLASS(status) ((uint32_t)(status) >> 24)
@@ -133,9 +145,9 @@ typedef struct {
     uint32_t size, n_phases;
     void *arg;
     /* Number of chunks of a phase, 0 to 2^24 - 1; called once per phase, after the phase before. */
-    uint32_t (*chunks)(void *arg, uint32_t phase);
+    uint32_t(MN_CALL *chunks)(void *arg, uint32_t phase);
     /* thread: index of the calling thread, below workers(), to choose its scratch memory */
-    void (*run)(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread);
+    void(MN_CALL *run)(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread);
 } mn_team;
 
 /* The functions of the host. Lives longer than the plugin. All may be called from any thread.
@@ -145,28 +157,28 @@ typedef struct {
     /* these 16 bytes never change, for any major; abi_min: the oldest plugin that is accepted */
     uint32_t size, abi, abi_min, pad;
     void *self;
-    void (*log)(void *self, int32_t level, mn_str msg);
+    void(MN_CALL *log)(void *self, int32_t level, mn_str msg);
     /* NULL = out of memory; align: a power of 2. The memory is not zeroed. */
-    void *(*alloc)(void *self, uint64_t bytes, uint64_t align);
-    void (*release)(void *self, void *ptr); /* ptr may be NULL */
+    void *(MN_CALL *alloc)(void *self, uint64_t bytes, uint64_t align);
+    void(MN_CALL *release)(void *self, void *ptr); /* ptr may be NULL */
     /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all n at the same
      * time: barriers among them are allowed. The only CPU thread pool of the process: a plugin
      * starts no compute threads, and uses a BLAS with one thread. One caller at a time (others
      * wait); not from inside fn or a team. */
-    mn_status (*parallel)(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
-                          void *arg);
-    uint32_t (*workers)(void *self);
+    mn_status(MN_CALL *parallel)(void *self, uint32_t n,
+                                 void(MN_CALL *fn)(void *arg, uint32_t i, uint32_t n), void *arg);
+    uint32_t(MN_CALL *workers)(void *self);
     /* done: 0 to 1, negative: unknown; non-zero = stop: return MN_CANCELLED */
-    int32_t (*progress)(void *self, float done, mn_str what);
-    uint64_t (*now_ns)(void *self); /* monotonic */
+    int32_t(MN_CALL *progress)(void *self, float done, mn_str what);
+    uint64_t(MN_CALL *now_ns)(void *self); /* monotonic */
     /* 1 = set; *value is valid until shutdown. Section [plugin.ID] of minerva.ini; no getenv in
      * plugins */
-    int32_t (*option)(void *self, const char *key, mn_str *value);
+    int32_t(MN_CALL *option)(void *self, const char *key, mn_str *value);
     /* later services: MN_CACHE_ID; NULL = unknown */
-    const void *(*query)(void *self, const char *interface_id);
+    const void *(MN_CALL *query)(void *self, const char *interface_id);
     /* The same pool with chunks instead of tasks: does not wait for a thread that the system
      * does not schedule. Returns when the last phase is complete. Callers as in parallel. */
-    mn_status (*team)(void *self, const mn_team *team);
+    mn_status(MN_CALL *team)(void *self, const mn_team *team);
 } mn_host;
 
 #define MN_PLUGIN_UNLOADABLE 1u /* may be dlclosed after shutdown */
@@ -180,11 +192,18 @@ typedef struct {
      * (versions, digests, options). *data: the bytes that were last written under this name, if the
      * stamp is equal; the caller releases them by mn_host.release. MN_END: there is no entry, its
      * stamp differs, or it is damaged: make the data again */
-    mn_status (*read)(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes);
-    /* Replaces the whole entry. After an error the plugin goes on without the cache. */
-    mn_status (*write)(void *self, mn_str name, mn_str stamp, const void *data, uint64_t bytes);
+    mn_status(MN_CALL *read)(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes);
+    /* Replaces the whole entry. More than `most` bytes: MN_INVALID. After an error the plugin goes
+     * on without the cache. */
+    mn_status(MN_CALL *write)(void *self, mn_str name, mn_str stamp, const void *data,
+                              uint64_t bytes);
+    uint64_t most; /* bytes of an entry */
+    /* As read, in place: *data is read-only, aligned to 64 bytes, and stays until unmap, which gets
+     * the same pointer; a write of the entry meanwhile does not change it. */
+    mn_status(MN_CALL *map)(void *self, mn_str name, mn_str stamp, const void **data,
+                            uint64_t *bytes);
+    void(MN_CALL *unmap)(void *self, const void *data);
 } mn_cache;
-#define MN_CACHE_MAX (UINT64_C(64) << 20) /* bytes of an entry */
 
 /* What the plugin is. Lives until shutdown. */
 typedef struct {
@@ -196,8 +215,9 @@ typedef struct {
     mn_str id, vendor, version, build_id;
     uint64_t flags;
     /* "mn.backend/1", "mn.loader/1", "com.vendor.thing/1"; NULL = no */
-    const void *(*query)(void *self, const char *interface_id);
-    void (*shutdown)(void *self); /* the last call; all objects of the plugin are freed before */
+    const void *(MN_CALL *query)(void *self, const char *interface_id);
+    void(MN_CALL *shutdown)(
+        void *self); /* the last call; all objects of the plugin are freed before */
 } mn_plugin;
 
 #define MN_BACKEND_ID "mn.backend/1"
@@ -208,12 +228,14 @@ typedef struct {
 
 /* The only exported symbol, named minerva_plugin_entry. Calls no driver; returns within 50 ms.
  * NULL = error filled. */
-typedef const mn_plugin *(*mn_entry_fn)(const mn_host *host, mn_error *err);
+typedef const mn_plugin *(MN_CALL *mn_entry_fn)(const mn_host *host, mn_error *err);
 #define MN_ENTRY_NAME "minerva_plugin_entry"
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err);
 
-/* An ELF note that the host reads from the file before it opens it. A plugin has it once, at file
- * scope: MN_PLUGIN_NOTE("vendor", MN_KIND_BACKEND, "avx2 fma");
+/* An ELF note that the host reads from the file before it opens it (on other platforms the same
+ * bytes; the PE section ".minerva" and the Mach-O section "__MINERVA,__note" are reserved for
+ * them). A plugin has it once, at file scope:
+ * MN_PLUGIN_NOTE("vendor", MN_KIND_BACKEND, "avx2 fma");
  * isa: instruction sets that the whole file needs, by the compiler's names for
  * __builtin_cpu_supports (x86) or of hwcaps (Arm), separated by spaces; "" for a file that runs on
  * every processor of its architecture or selects code at run time. */
@@ -559,10 +581,13 @@ typedef struct {
 #define MN_VERDICT_ASK (-1) /* only compile decides */
 typedef struct {
     int32_t verdict;
-    uint32_t reason; /* for reason(); 0 = none */
-    float est_us;
-    uint32_t pad;
+    uint32_t reason;       /* for reason(); 0 = none */
+    float one_us, many_us; /* of the node, with 1 row and with 512; 0 = unknown */
 } mn_verdict;
+/* An operation that the plugin has, and the newest contract of it that it knows. */
+typedef struct {
+    uint32_t op, contract;
+} mn_op_contract;
 
 /* Classes of precision; the finer one has the smaller number. Activations and unpacked weights
  * are rounded, never a stored weight: no weight is requantised across its blocks. Rounding to 16
@@ -573,8 +598,8 @@ typedef struct {
 #define MN_PRECISION_A16 2u   /* may round to 16 bits for matrix units; KV f16 */
 #define MN_PRECISION_A8 3u    /* may round activations to 8 bits, the rest as in A16; KV f16 */
 
-/* The input of compile. Also the input of kv_layout, estimate and weights_open, which do not
- * read weights and cache. A segment is the nodes [node_lo, node_hi). A tensor that crosses its
+/* The input of compile. Also the input of supports, kv_layout, estimate and weights_open, which do
+ * not read weights and cache. A segment is the nodes [node_lo, node_hi). A tensor that crosses its
  * ends (made inside and read outside, or the reverse) is a boundary tensor: the host binds it
  * like an input or output, dense and row-major, FLOAT as f32 and others as declared, whatever
  * its role. A segment without nodes is legal: its steps do nothing. */
@@ -592,6 +617,9 @@ typedef struct {
     /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16 */
     uint32_t k_dtype, v_dtype;
     uint64_t flags; /* MN_COMPILE_* */
+    /* sets of bindings of each context of the program; 0 = 1. Captured graphs of one set stay valid
+     * when another set is bound */
+    uint32_t n_sets, pad;
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
 
@@ -664,14 +692,64 @@ typedef struct {
     mn_buffer *buffer;
     uint64_t offset, bytes;
 } mn_binding;
-/* The number of sets of bindings of a context; captured graphs of one set stay valid when another
- * set is bound. */
-#define MN_BINDING_SETS 2u
-
-#define MN_MEM_DEVICE 1u
+/* ---- parameters of calls (R10) --------------------------------------------------------------- */
+#define MN_MEM_DEVICE 1u /* mn_alloc_params.kind */
 #define MN_MEM_HOST_PINNED 2u
-#define MN_MEM_KIND 0xFFu      /* mask */
-#define MN_MEM_UNZEROED 0x100u /* flag: the contents may be anything */
+#define MN_ALLOC_UNZEROED 1u /* mn_alloc_params.flags: the contents may be anything; else zeroed */
+typedef struct {
+    uint32_t size, kind; /* kind: MN_MEM_* */
+    uint64_t bytes;      /* 0 is legal */
+    /* of the memory, a power of 2; 0: mn_device_info.align. More than that may be MN_UNSUPPORTED */
+    uint64_t align;
+    uint64_t flags; /* MN_ALLOC_* */
+    uint32_t numa;  /* a wish: of host memory, the number of its node + 1; 0: any */
+    uint32_t pad;
+} mn_alloc_params;
+
+typedef struct {
+    uint32_t size, flags;
+    int32_t priority; /* a wish: among the queues of a device higher comes first; 0 is the usual */
+    uint32_t pad;
+} mn_queue_params;
+
+typedef struct {
+    uint32_t size, flags;
+    /* not empty: mn_device_info.uid of the device that is meant; MN_NO_DEVICE if device i is
+     * another one by now */
+    mn_str uid;
+} mn_open_params;
+
+typedef struct {
+    uint32_t size, flags;
+    mn_queue *queue; /* the steps of the context run in its order */
+} mn_context_params;
+
+/* A 32-bit word in memory that both sides see; offset: a multiple of 4. */
+typedef struct {
+    mn_buffer *buffer;
+    uint64_t offset;
+    uint32_t value, pad;
+} mn_word;
+
+/* One step: the input of execute, context_prepare and mn_profile.execute. context_prepare reads set
+ * and values alone.
+ *
+ * waits, signals: work of two devices in turns. Before its first node the step waits until each
+ * word of waits has reached its value, (int32_t)(word - value) >= 0; behind its last node, also if
+ * it fails or is aborted, it writes the words of signals. Stream waits or events do it, never a
+ * kernel that spins; a CPU polls some microseconds, then sleeps. MN_UNSUPPORTED: the plugin has no
+ * words. */
+typedef struct {
+    uint32_t size;
+    uint32_t set;          /* below mn_compile.n_sets, and bound */
+    const int64_t *values; /* [n_symbols] */
+    uint64_t flags;
+    const mn_word *waits, *signals;
+    uint32_t n_waits, n_signals, word_stride;
+    int32_t priority;     /* a wish, on top of the queue's */
+    uint64_t deadline_ns; /* a wish: mn_host.now_ns at which the result is of no use any more; work
+                           * that has not begun by then may end with MN_TIMEOUT. 0: none */
+} mn_step;
 
 /* status = MN_OK or an error whose class states what to do. Outputs are unchanged after an error
  * unless documented otherwise. All functions are required unless marked optional; a function that a
@@ -682,89 +760,94 @@ typedef struct {
     uint32_t size, flags;
     /* ---- discovery; called first in the probing process ---- */
     /* no device: 0, or MN_NO_DEVICE with the reason */
-    mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
+    mn_status(MN_CALL *device_count)(void *self, uint32_t *n, mn_error *);
     /* fast: keeps no memory of the device allocated; i past the last: MN_NO_DEVICE */
-    mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);
-    /* i past the last: MN_NO_DEVICE */
-    mn_status (*device_open)(void *self, uint32_t i, mn_device **, mn_error *);
-    void (*device_close)(mn_device *);
+    mn_status(MN_CALL *device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);
+    /* i past the last: MN_NO_DEVICE. An index means the same device as long as the process lives */
+    mn_status(MN_CALL *device_open)(void *self, uint32_t i, const mn_open_params *, mn_device **,
+                                    mn_error *);
+    void(MN_CALL *device_close)(mn_device *);
     /* optional: the values at the time of the call */
-    mn_status (*device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total, mn_error *);
-    mn_status (*self_test)(mn_device *, mn_error *); /* optional: a small kernel and a copy back */
+    mn_status(MN_CALL *device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total,
+                                      mn_error *);
+    mn_status(MN_CALL *self_test)(mn_device *,
+                                  mn_error *); /* optional: a small kernel and a copy back */
     /* ---- negotiation: pure, no device work ---- */
-    /* the plugin's table, for its lifetime */
-    mn_status (*contracts)(void *self, const uint32_t (**op_and_version)[2], uint32_t *n);
-    /* one verdict per node; symbol_at NULL = the maxima */
-    mn_status (*supports)(mn_device *, const mn_graph *, const int64_t *symbol_at, mn_verdict *,
-                          uint32_t stride, mn_error *);
+    /* the plugin's table, for its lifetime; stride: of its elements */
+    mn_status(MN_CALL *contracts)(void *self, const mn_op_contract **, uint32_t *n,
+                                  uint32_t *stride);
+    /* one verdict per node of the segment, of node_lo first */
+    mn_status(MN_CALL *supports)(mn_device *, const mn_compile *, mn_verdict *, uint32_t stride,
+                                 mn_error *);
     /* optional; NUL-terminated */
-    mn_status (*reason)(void *self, uint32_t reason, char *buf, uint32_t cap);
+    mn_status(MN_CALL *reason)(void *self, uint32_t reason, char *buf, uint32_t cap);
     /* before any weight is loaded */
-    mn_status (*estimate)(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
+    mn_status(MN_CALL *estimate)(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
     /* ---- memory, queues, events ---- */
-    /* kind: MN_MEM_*; zeroed unless MN_MEM_UNZEROED; 0 bytes is legal */
-    mn_status (*alloc)(mn_device *, uint64_t bytes, uint32_t kind, mn_buffer **, mn_error *);
+    mn_status(MN_CALL *alloc)(mn_device *, const mn_alloc_params *, mn_buffer **, mn_error *);
     /* optional: without a copy, or MN_UNSUPPORTED; the host memory outlives the buffer */
-    mn_status (*wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);
-    void (*buffer_free)(mn_buffer *);
+    mn_status(MN_CALL *wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);
+    void(MN_CALL *buffer_free)(mn_buffer *);
     /* host-pinned and unified only; until buffer_free. Written by the host before work is enqueued,
      * read after its event */
-    mn_status (*map)(mn_buffer *, void **, mn_error *);
-    mn_status (*queue_create)(mn_device *, mn_queue **, mn_error *);
-    void (*queue_free)(mn_queue *);
+    mn_status(MN_CALL *map)(mn_buffer *, void **, mn_error *);
+    mn_status(MN_CALL *queue_create)(mn_device *, const mn_queue_params *, mn_queue **, mn_error *);
+    void(MN_CALL *queue_free)(mn_queue *);
     /* in queue order; the source is copied before it returns */
-    mn_status (*write)(mn_queue *, mn_buffer *, uint64_t off, const void *, uint64_t n, mn_error *);
-    mn_status (*read)(mn_queue *, const mn_buffer *, uint64_t off, mn_buffer *host_pinned,
-                      uint64_t host_off, uint64_t n, mn_event **, mn_error *);
+    mn_status(MN_CALL *write)(mn_queue *, mn_buffer *, uint64_t off, const void *, uint64_t n,
+                              mn_error *);
+    mn_status(MN_CALL *read)(mn_queue *, const mn_buffer *, uint64_t off, mn_buffer *host_pinned,
+                             uint64_t host_off, uint64_t n, mn_event **, mn_error *);
     /* between buffers of the device, also host-pinned ones; the source is read when the queue
      * executes the copy, not during the call */
-    mn_status (*copy)(mn_queue *, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
-                      uint64_t src_off, uint64_t n, mn_event **, mn_error *);
+    mn_status(MN_CALL *copy)(mn_queue *, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
+                             uint64_t src_off, uint64_t n, mn_event **, mn_error *);
     /* timeout 0 polls; MN_TIMEOUT = not complete yet */
-    mn_status (*wait)(mn_event *, uint64_t timeout_ns, mn_error *);
-    mn_status (*queue_wait)(mn_queue *, mn_event *, mn_error *);
-    void (*event_free)(mn_event *);
+    mn_status(MN_CALL *wait)(mn_event *, uint64_t timeout_ns, mn_error *);
+    mn_status(MN_CALL *queue_wait)(mn_queue *, mn_event *, mn_error *);
+    void(MN_CALL *event_free)(mn_event *);
     /* optional; any thread; running work may finish, waiting work is dropped; later calls return
      * MN_CANCELLED, and all events become complete */
-    mn_status (*abort)(mn_queue *);
+    mn_status(MN_CALL *abort)(mn_queue *);
     /* ---- weights: opened for a graph segment, so that the plugin may fuse, interleave and shard;
      * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED
      * until weights_free. ---- */
-    mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
+    mn_status(MN_CALL *weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
     /* each tensor once (else MN_INVALID); a tensor that the segment does not read returns MN_OK.
      * One thread at a time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next
      * weight before the event of the last one */
-    mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
-                             mn_error *);
+    mn_status(MN_CALL *weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
+                                    mn_error *);
     /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
-    mn_status (*weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);
-    void (*weights_free)(mn_weights *);
+    mn_status(MN_CALL *weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);
+    void(MN_CALL *weights_free)(mn_weights *);
     /* ---- KV: contents opaque; KV_STORE and its ATTENTION stay on one device ---- */
     /* called for each group of a KV_STORE in the segment */
-    mn_status (*kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *,
-                           mn_error *);
+    mn_status(MN_CALL *kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *,
+                                  mn_error *);
     /* layout: the unchanged output of kv_layout for the group */
-    mn_status (*kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *, const mn_page_copy *,
-                         uint32_t n, uint32_t stride, mn_event **, mn_error *);
+    mn_status(MN_CALL *kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *,
+                                const mn_page_copy *, uint32_t n, uint32_t stride, mn_event **,
+                                mn_error *);
     /* ---- programs: compiled once for all symbol values within bounds. A context owns scratch and
      * captured graphs. ---- */
     /* err.node: the refused node */
-    mn_status (*compile)(mn_device *, const mn_compile *, mn_program **, mn_error *);
-    void (*program_free)(mn_program *);
+    mn_status(MN_CALL *compile)(mn_device *, const mn_compile *, mn_program **, mn_error *);
+    void(MN_CALL *program_free)(mn_program *);
     /* optional; *bytes: capacity in, size out; dst NULL: size query */
-    mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);
-    mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
-    /* replaces all bindings of the set (below MN_BINDING_SETS); each tensor once, and no weights,
+    mn_status(MN_CALL *program_save)(const mn_program *, void *dst, uint64_t *bytes);
+    mn_status(MN_CALL *context_create)(mn_program *, const mn_context_params *, mn_context **,
+                                       mn_error *);
+    /* replaces all bindings of the set (below mn_compile.n_sets); each tensor once, and no weights,
      * else MN_INVALID. After an error nothing is bound. Other sets are unchanged */
-    mn_status (*context_bind)(mn_context *, uint32_t set, const mn_binding *, uint32_t n,
-                              uint32_t stride, mn_error *);
+    mn_status(MN_CALL *context_bind)(mn_context *, uint32_t set, const mn_binding *, uint32_t n,
+                                     uint32_t stride, mn_error *);
     /* optional; the set is bound: makes everything that a first execute with these values needs */
-    mn_status (*context_prepare)(mn_context *, uint32_t set, const int64_t *symbol_values,
-                                 mn_error *);
+    mn_status(MN_CALL *context_prepare)(mn_context *, const mn_step *, mn_error *);
     /* allocates nothing for prepared values; bad values, or a set that is not bound: MN_INVALID */
-    mn_status (*execute)(mn_context *, uint32_t set, const int64_t *symbol_values,
-                         mn_event **event_or_null, mn_error *);
-    void (*context_free)(mn_context *);
+    mn_status(MN_CALL *execute)(mn_context *, const mn_step *, mn_event **event_or_null,
+                                mn_error *);
+    void(MN_CALL *context_free)(mn_context *);
 } mn_backend; /* "mn.backend/1" */
 
 /* ---- "mn.profile/1", optional beside a backend: the time of each unit of a step -------------- */
@@ -782,12 +865,11 @@ typedef struct {
      * state are those of execute. *n: capacity in, number of units out; units beyond the
      * capacity are not written. units may be NULL with *n = 0: only the number is returned,
      * nothing is run. */
-    mn_status (*execute)(mn_context *, uint32_t set, const int64_t *symbol_values,
-                         mn_profile_unit *units, uint32_t stride, uint32_t *n, mn_error *);
+    mn_status(MN_CALL *execute)(mn_context *, const mn_step *, mn_profile_unit *units,
+                                uint32_t stride, uint32_t *n, mn_error *);
 } mn_profile;
 
 /* ---- "mn.group/1", optional beside a backend: several devices as one ------------------------- */
-#define MN_GROUP_ID_BYTES 128
 /* The group is an mn_device like others: the plugin shards weights and KV over its members and
  * owns the collectives; the host sees one device, one queue order and one set of buffers.
  * Results are those of one device, the same bits from run to run. Sizes count one member: alloc
@@ -797,18 +879,19 @@ typedef struct {
     uint32_t size, flags;
     /* members: n >= 2 different indices of device_info, in the order of ranks. MN_UNSUPPORTED:
      * these devices cannot form a group; the message states why */
-    mn_status (*open)(void *self, const uint32_t *members, uint32_t n, mn_device **, mn_error *);
+    mn_status(MN_CALL *open)(void *self, const uint32_t *members, uint32_t n, mn_device **,
+                             mn_error *);
     /* the values of one member, by rank, at the time of the call; device_memory returns the least
      * values */
-    mn_status (*memory)(mn_device *, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
-                        mn_error *);
+    mn_status(MN_CALL *memory)(mn_device *, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
+                               mn_error *);
     /* weights, scratch, host_pinned and import_peak count one member, the times the whole group */
-    mn_status (*member_estimate)(mn_device *, uint32_t rank, const mn_compile *, mn_estimate *,
-                                 mn_error *);
+    mn_status(MN_CALL *member_estimate)(mn_device *, uint32_t rank, const mn_compile *,
+                                        mn_estimate *, mn_error *);
     /* ---- optional, both or none: one member in each of several processes ---- */
-    /* id: MN_GROUP_ID_BYTES bytes that no other group has had; rank 0 makes the id, and the host
-     * sends it to the other ranks */
-    mn_status (*make_id)(void *self, uint8_t *id, mn_error *);
+    /* id: id_bytes that no other group has had; rank 0 makes the id, and the host sends it to the
+     * other ranks */
+    mn_status(MN_CALL *make_id)(void *self, uint8_t *id, mn_error *);
     /* Device `index` of this process as member `rank` of n >= 2. Returns when all have joined;
      * MN_TIMEOUT: some have not after a minute. The device is the group: graphs, sizes, layouts,
      * estimates and results are as with `open`. Hosts make the same calls in the same order if they
@@ -817,8 +900,10 @@ typedef struct {
      * and copies from or to it concern one process. memory of another rank: MN_UNSUPPORTED. Only
      * join, context_prepare and execute wait for other processes; if one has ended, the host ends
      * this process, which may be inside a call. */
-    mn_status (*join)(void *self, uint32_t index, uint32_t rank, uint32_t n, const uint8_t *id,
-                      mn_device **, mn_error *);
+    mn_status(MN_CALL *join)(void *self, uint32_t index, uint32_t rank, uint32_t n,
+                             const uint8_t *id, mn_device **, mn_error *);
+    uint32_t id_bytes; /* of an id, at most 4096; 0 without make_id */
+    uint32_t pad;
 } mn_group;
 
 /* ==== loader =====================================================================================
@@ -909,17 +994,18 @@ typedef struct {
 typedef struct {
     uint32_t size, flags;
     /* reads headers only; the array of files is valid during the call, here and in open */
-    mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);
-    mn_status (*open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **,
-                      mn_error *);
+    mn_status(MN_CALL *guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);
+    mn_status(MN_CALL *open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **,
+                             mn_error *);
     /* native: the key in the file, or key again; MN_END past the last. The host passes all three
      * pointers */
-    mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
-    mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *); /* MN_END past the last */
-    void (*close)(mn_parsed *);
+    mn_status(MN_CALL *meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
+    mn_status(MN_CALL *tensor_at)(mn_parsed *, uint32_t i,
+                                  mn_tensor_info *); /* MN_END past the last */
+    void(MN_CALL *close)(mn_parsed *);
     /* always the same; texts live as long as the plugin; MN_END past the last. At least one MODEL,
      * SHARD or FOLDER, at most 64 in all */
-    mn_status (*patterns)(void *self, uint32_t i, mn_file_pattern *);
+    mn_status(MN_CALL *patterns)(void *self, uint32_t i, mn_file_pattern *);
 } mn_loader; /* "mn.loader/1" */
 
 #ifdef __cplusplus

@@ -53,6 +53,19 @@ void mnp_read(void *to, uint64_t to_bytes, const void *from, uint64_t from_bytes
 /* Fills an output that begins with `uint32_t size`, its capacity, and sets size. */
 void mnp_fill(void *out, const void *from, uint32_t from_bytes);
 
+/* ---- parameters of calls --------------------------------------------------------------------- */
+/* Each reads the struct by its size and refuses what these backends do not know (R10):
+ * MN_UNSUPPORTED, or MN_INVALID where it contradicts itself. */
+/* A kind is one of MN_MEM_*. align: up to most, which the caller's memory has anyway. */
+mn_status mnp_read_alloc(const mn_alloc_params *in, uint64_t most, mn_alloc_params *out,
+                         mn_error *err);
+mn_status mnp_check_queue(const mn_queue_params *in, mn_error *err);
+/* uid: of the device. MN_NO_DEVICE: another one is meant. */
+mn_status mnp_check_open(const mn_open_params *in, const char *uid, mn_error *err);
+mn_status mnp_read_context(const mn_context_params *in, mn_queue **queue, mn_error *err);
+/* Of a backend without words. */
+mn_status mnp_read_step(const mn_step *in, mn_step *out, mn_error *err);
+
 /* ---- the graph ------------------------------------------------------------------------------- */
 static inline const void *mnp_entry(const void *array, uint32_t i, uint32_t stride) {
     return (const char *)array + (uint64_t)i * stride;
@@ -110,10 +123,12 @@ bool mnp_out_may_be_absent(uint32_t op, uint32_t i);
 /* Ops that write a STATE tensor. */
 bool mnp_changes_state(uint32_t op);
 
+#define MNP_MAX_SETS 8u /* sets of bindings that these backends have room for */
 /* Reads c by its size and checks what every function that takes one relies on: graph and symbol_max
  * are there, strides cover the fields known here, the segment lies in the graph, the class is
- * known, and of every node of the graph (also outside of the segment: who reads a tensor decides
- * what may be fused) operands and attributes lie in their arrays. MN_INVALID or MN_UNSUPPORTED. */
+ * known, n_sets is 1 to MNP_MAX_SETS (0 is read as 1), and of every node of the graph (also
+ * outside of the segment: who reads a tensor decides what may be fused) operands and attributes lie
+ * in their arrays. MN_INVALID or MN_UNSUPPORTED. */
 mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 /* Of a segment: MN_UNSUPPORTED where a node reads or writes a view that is not dense, or a view of
  * a weight or state. */
@@ -170,15 +185,14 @@ static inline int64_t mnp_round(int64_t n, int64_t to) {
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
-/* Whether a table of contracts, [n] {op, newest version}, has the node's. */
-bool mnp_knows(const uint32_t (*contracts)[2], uint32_t n, const mn_node *node);
+/* Whether a table of contracts, [n], has the node's. */
+bool mnp_knows(const mn_op_contract *contracts, uint32_t n, const mn_node *node);
 /* A verdict, MN_VERDICT_*, with these symbol values; *reason is 0 before. */
 typedef int32_t (*mnp_verdict_fn)(void *user, const int64_t *symbol, uint32_t node,
                                   uint32_t *reason);
-/* The loop of supports over a graph that mnp_read_compile has accepted. */
-mn_status mnp_supports(const mn_host *h, const mn_graph *g, const int64_t *symbol_at,
-                       mnp_verdict_fn fn, void *user, mn_verdict *verdicts, uint32_t stride,
-                       mn_error *err);
+/* The loop of supports over a segment that mnp_read_compile has accepted. */
+mn_status mnp_supports(const mn_host *h, const mn_compile *c, mnp_verdict_fn fn, void *user,
+                       mn_verdict *verdicts, uint32_t stride, mn_error *err);
 
 /* ---- the arena: memory of the tensors of a segment that the host does not bind -------------- */
 #define MNP_NOWHERE UINT64_MAX

@@ -82,6 +82,11 @@ mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err)
     if (out->flags & ~(uint64_t)MN_COMPILE_DETERMINISTIC)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "flags 0x%llx: one is unknown",
                         (unsigned long long)out->flags);
+    if (!out->n_sets)
+        out->n_sets = 1;
+    if (out->n_sets > MNP_MAX_SETS)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%u sets of bindings; at most %u", out->n_sets,
+                        MNP_MAX_SETS);
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < g->n_nodes && !st; i++)
         st = mnp_graph_check_node(g, i, err);

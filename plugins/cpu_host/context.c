@@ -28,8 +28,13 @@ static void free_set(mn_device *d, mnc_set *set) {
 }
 
 /* All memory that a step needs is allocated here: running allocates nothing. */
-mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
+mn_status mnc_context_create(mn_program *p, const mn_context_params *params, mn_context **out,
+                             mn_error *err) {
     mn_device *d = p->dev;
+    mn_queue *q;
+    mn_status st = mnp_read_context(params, &q, err);
+    if (st)
+        return st;
     mn_context *c = mnc_new(d, sizeof *c);
     if (!c)
         return mnp_fail_memory(err, sizeof *c, "a context");
@@ -41,10 +46,9 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
     c->phase = mnc_new(d, 2 * (uint64_t)p->n_steps * sizeof *c->phase);
     c->last = mnc_new(d, p->n_workers * sizeof *c->last);
     c->scratch = mnc_new(d, c->scratch_bytes);
-    mn_status st = MN_OK;
     if (!c->next || !c->needed || !c->phase || !c->last || !c->scratch)
         st = mnp_fail_memory(err, c->scratch_bytes, "the scratch of a context");
-    for (uint32_t i = 0; i < MN_BINDING_SETS && !st; i++)
+    for (uint32_t i = 0; i < p->n_sets && !st; i++)
         st = create_set(c, &c->sets[i], err);
     if (st)
         mnc_context_free(c);
@@ -59,7 +63,7 @@ void mnc_context_free(mn_context *c) {
     if (!c)
         return;
     mn_device *d = c->prog->dev;
-    for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
+    for (uint32_t i = 0; i < c->prog->n_sets; i++)
         free_set(d, &c->sets[i]);
     mnc_delete(d, c->next);
     mnc_delete(d, c->needed);
@@ -232,9 +236,9 @@ static mnp_extent context_extent(const mn_buffer *b) {
 mn_status mnc_context_bind(mn_context *c, uint32_t set, const mn_binding *bindings, uint32_t n,
                            uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
-    if (set >= MN_BINDING_SETS)
+    if (set >= c->prog->n_sets)
         return mnp_fail(err, MN_INVALID, ~0u, "binding set %u; a context has %u", set,
-                        MN_BINDING_SETS);
+                        c->prog->n_sets);
     c->at = &c->sets[set];
     c->at->bound = c->at->filled = false;
     mn_status s = mnp_bind(g, c->prog->allocations, bindings, n, stride, context_extent,
@@ -303,7 +307,7 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;
     int64_t *next = c->next;
-    if (set >= MN_BINDING_SETS || !c->sets[set].bound)
+    if (set >= p->n_sets || !c->sets[set].bound)
         return mnp_fail(err, MN_INVALID, ~0u, "execute before context_bind");
     c->at = &c->sets[set];
     if (atomic_load(&c->queue->aborted))
@@ -330,9 +334,11 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
 }
 
 /* Returns when the step is over, so there is no event to wait for: *event is NULL. */
-mn_status mnc_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
-                      mn_error *err) {
-    mn_status st = mnc_run(c, set, values, err);
+mn_status mnc_execute(mn_context *c, const mn_step *in, mn_event **event, mn_error *err) {
+    mn_step step;
+    mn_status st = mnp_read_step(in, &step, err);
+    if (!st)
+        st = mnc_run(c, step.set, step.values, err);
     if (!st && event)
         *event = NULL;
     return st;

@@ -220,7 +220,7 @@ typedef struct mnc_ops {
     const char *version;
     const char *device_name;
     uint64_t device_flags; /* added to UNIFIED | WRAPS */
-    const uint32_t (*contracts)[2];
+    const mn_op_contract *contracts;
     uint32_t n_contracts;
     /* at entry; reads options; no heavy work */
     mn_status (*init)(const mn_host *host, void **self, mn_error *err);

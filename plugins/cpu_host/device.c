@@ -35,9 +35,13 @@ mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error 
 }
 
 /* The seed stands in for the device while its memory is allocated by the device's host. */
-mn_status mnc_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+mn_status mnc_device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                          mn_error *err) {
     mn_device seed = {self, {0}};
-    mn_status s = cpu_device_only_one(i, err);
+    mn_device_info info = {.size = sizeof info};
+    mn_status s = mnc_device_info(self, i, &info, err);
+    if (!s)
+        s = mnp_check_open(params, info.uid, err);
     if (s)
         return s;
     mn_device *d = mnc_new(&seed, sizeof *d);
@@ -62,10 +66,11 @@ mn_status mnc_self_test(mn_device *d, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mnc_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
+mn_status mnc_contracts(void *self, const mn_op_contract **table, uint32_t *n, uint32_t *stride) {
     mnc_plugin *p = self;
     *table = p->ops->contracts;
     *n = p->ops->n_contracts;
+    *stride = sizeof **table;
     return MN_OK;
 }
 

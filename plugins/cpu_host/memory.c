@@ -8,8 +8,10 @@
 #define MAPPED_BYTES (64u << 20)
 /* The same of memory that is interleaved. */
 #define INTERLEAVED_BYTES (1u << 20)
+#define MAPPED_ALIGN 4096u
 
-static bool memory_allocate(mn_buffer *b, bool zeroed) {
+/* align: 0 to MAPPED_ALIGN. */
+static bool memory_allocate(mn_buffer *b, bool zeroed, uint64_t align) {
     const mn_host *h = b->dev->plugin->host;
     mnc_numa *numa = b->dev->plugin->numa;
     b->owned = true;
@@ -19,12 +21,12 @@ static bool memory_allocate(mn_buffer *b, bool zeroed) {
         b->mapped = true;
         return b->ptr != NULL;
     }
-    if (!zeroed)
-        b->ptr = h->alloc(h->self, b->bytes ? b->bytes : 1, MNC_ALIGN);
-    if (zeroed && b->bytes < MAPPED_BYTES)
-        b->ptr = mnc_new(b->dev, b->bytes);
-    if (!zeroed || b->bytes < MAPPED_BYTES)
+    if (!zeroed || b->bytes < MAPPED_BYTES) {
+        b->ptr = h->alloc(h->self, b->bytes ? b->bytes : 1, align > MNC_ALIGN ? align : MNC_ALIGN);
+        if (b->ptr && zeroed)
+            memset(b->ptr, 0, b->bytes);
         return b->ptr != NULL;
+    }
     const int how = MAP_PRIVATE | MAP_ANONYMOUS;
     void *pages = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, how, -1, 0);
     if (pages == MAP_FAILED)
@@ -36,18 +38,18 @@ static bool memory_allocate(mn_buffer *b, bool zeroed) {
 }
 
 /* All kinds of memory are the same here: the host's. */
-mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
-    const uint32_t where = kind & MN_MEM_KIND;
-    if ((where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED) ||
-        (kind & ~(MN_MEM_KIND | MN_MEM_UNZEROED)))
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "memory kind 0x%x is unknown", kind);
+mn_status mnc_alloc(mn_device *d, const mn_alloc_params *in, mn_buffer **out, mn_error *err) {
+    mn_alloc_params a;
+    mn_status st = mnp_read_alloc(in, MAPPED_ALIGN, &a, err);
+    if (st)
+        return st;
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
-    *b = (mn_buffer){.dev = d, .bytes = bytes};
-    if (!memory_allocate(b, !(kind & MN_MEM_UNZEROED))) {
+    *b = (mn_buffer){.dev = d, .bytes = a.bytes};
+    if (!memory_allocate(b, !(a.flags & MN_ALLOC_UNZEROED), a.align)) {
         mnc_delete(d, b);
-        return mnp_fail_memory(err, bytes, "a buffer");
+        return mnp_fail_memory(err, a.bytes, "a buffer");
     }
     *out = b;
     return MN_OK;
@@ -79,7 +81,11 @@ mn_status mnc_map(mn_buffer *b, void **out, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mnc_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+mn_status mnc_queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                           mn_error *err) {
+    const mn_status st = mnp_check_queue(params, err);
+    if (st)
+        return st;
     mn_queue *q = mnc_new(d, sizeof *q);
     if (!q)
         return mnp_fail_memory(err, sizeof *q, "a queue");

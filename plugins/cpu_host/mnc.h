@@ -76,6 +76,7 @@ struct mn_program {
     uint32_t precision;
     uint32_t n_workers;
     uint32_t n_steps;
+    uint32_t n_sets;
     mnp_kv_types kv_types;
     uint64_t arena_bytes;
     uint64_t shared_bytes; /* MNC_SHARED areas of the largest mnc_op.shared_bytes */
@@ -131,21 +132,21 @@ struct mn_context {
     int64_t rows;
     int64_t n_units;
     bool whole;
-    bool closed;         /* no further stage joins it */
-    uint64_t n_opened;   /* phases so far, of all steps */
-    mnc_last *last;      /* [n_workers] */
-    uint32_t next_stage; /* behind the phase */
-    uint32_t n_noted;    /* calls that a profile has begun */
-    uint64_t noted_ns;   /* when it noted a time last */
-    uint32_t n_barriers; /* phases that threads waited behind, of this step */
-    uint32_t n_logged;   /* the number of them that was logged last */
-    bool stopped;        /* the queue was aborted */
-    mnc_set sets[MN_BINDING_SETS];
-    mnc_set *at;      /* the set that is being bound or run */
-    int64_t *next;    /* [n_symbols] scratch */
-    bool *needed;     /* [n_tensors], while binding */
-    mnc_note *notes;  /* [n_active] of a profile, by call; else NULL */
-    uint8_t *scratch; /* arena, shared, n_workers * worker */
+    bool closed;                /* no further stage joins it */
+    uint64_t n_opened;          /* phases so far, of all steps */
+    mnc_last *last;             /* [n_workers] */
+    uint32_t next_stage;        /* behind the phase */
+    uint32_t n_noted;           /* calls that a profile has begun */
+    uint64_t noted_ns;          /* when it noted a time last */
+    uint32_t n_barriers;        /* phases that threads waited behind, of this step */
+    uint32_t n_logged;          /* the number of them that was logged last */
+    bool stopped;               /* the queue was aborted */
+    mnc_set sets[MNP_MAX_SETS]; /* the first prog->n_sets */
+    mnc_set *at;                /* the set that is being bound or run */
+    int64_t *next;              /* [n_symbols] scratch */
+    bool *needed;               /* [n_tensors], while binding */
+    mnc_note *notes;            /* [n_active] of a profile, by call; else NULL */
+    uint8_t *scratch;           /* arena, shared, n_workers * worker */
     uint64_t scratch_bytes;
 };
 
@@ -168,20 +169,19 @@ extern const mn_backend mnc_backend;
 
 mn_status mnc_device_count(void *, uint32_t *, mn_error *);
 mn_status mnc_device_info(void *, uint32_t, mn_device_info *, mn_error *);
-mn_status mnc_device_open(void *, uint32_t, mn_device **, mn_error *);
+mn_status mnc_device_open(void *, uint32_t, const mn_open_params *, mn_device **, mn_error *);
 void mnc_device_close(mn_device *);
 mn_status mnc_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
 mn_status mnc_self_test(mn_device *, mn_error *);
-mn_status mnc_contracts(void *, const uint32_t (**)[2], uint32_t *);
-mn_status mnc_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
-                       mn_error *);
+mn_status mnc_contracts(void *, const mn_op_contract **, uint32_t *, uint32_t *);
+mn_status mnc_supports(mn_device *, const mn_compile *, mn_verdict *, uint32_t, mn_error *);
 mn_status mnc_reason(void *, uint32_t, char *, uint32_t);
 mn_status mnc_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
-mn_status mnc_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
+mn_status mnc_alloc(mn_device *, const mn_alloc_params *, mn_buffer **, mn_error *);
 mn_status mnc_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
 void mnc_buffer_free(mn_buffer *);
 mn_status mnc_map(mn_buffer *, void **, mn_error *);
-mn_status mnc_queue_create(mn_device *, mn_queue **, mn_error *);
+mn_status mnc_queue_create(mn_device *, const mn_queue_params *, mn_queue **, mn_error *);
 void mnc_queue_free(mn_queue *);
 mn_status mnc_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
 mn_status mnc_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
@@ -202,10 +202,10 @@ mn_status mnc_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_pa
 mn_status mnc_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void mnc_program_free(mn_program *);
 mn_status mnc_program_save(const mn_program *, void *, uint64_t *);
-mn_status mnc_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
+mn_status mnc_context_create(mn_program *, const mn_context_params *, mn_context **, mn_error *);
 mn_status mnc_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                            mn_error *);
-mn_status mnc_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+mn_status mnc_execute(mn_context *, const mn_step *, mn_event **, mn_error *);
 /* Runs the steps of a bound set on the host's pool, and returns when they are done. */
 mn_status mnc_run(mn_context *, uint32_t set, const int64_t *values, mn_error *);
 extern const mn_profile mnc_profile;

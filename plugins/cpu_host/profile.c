@@ -188,13 +188,17 @@ static mn_profile_unit cpu_profile_unit_of(const mn_context *c, const mnc_set *s
     return u;
 }
 
-static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
-                         uint32_t stride, uint32_t *n, mn_error *err) {
+static mn_status profile(mn_context *c, const mn_step *in, mn_profile_unit *units, uint32_t stride,
+                         uint32_t *n, mn_error *err) {
     mn_device *d = c->prog->dev;
     const uint32_t room = *n;
-    if (set >= MN_BINDING_SETS || !c->sets[set].bound)
+    mn_step step;
+    mn_status st = mnp_read_step(in, &step, err);
+    if (st)
+        return st;
+    if (step.set >= c->prog->n_sets || !c->sets[step.set].bound)
         return mnp_fail(err, MN_INVALID, ~0u, "profile before context_bind");
-    const mnc_set *s = &c->sets[set];
+    const mnc_set *s = &c->sets[step.set];
     *n = s->n_active;
     if (!units)
         return MN_OK;
@@ -202,7 +206,7 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
     c->notes = mnc_new(d, bytes);
     if (!c->notes)
         return mnp_fail_memory(err, bytes, "a profile");
-    mn_status st = mnc_run(c, set, values, err);
+    st = mnc_run(c, step.set, step.values, err);
     uint32_t count = room;
     if (s->n_active < room)
         count = s->n_active;

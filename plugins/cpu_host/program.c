@@ -43,21 +43,18 @@ static int32_t verdict(void *user, const int64_t *symbol, uint32_t node, uint32_
 }
 
 /* Also what a newer contract of an operation would need is refused here. */
-mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
-                       mn_verdict *verdicts, uint32_t stride, mn_error *err) {
+mn_status mnc_supports(mn_device *d, const mn_compile *in, mn_verdict *verdicts, uint32_t stride,
+                       mn_error *err) {
     mnc_plugin *p = d->plugin;
-    const int64_t none = 0;
-    const mn_compile ask = {
-        .size = sizeof ask, .graph = g, .node_hi = g->n_nodes, .symbol_max = &none};
     mn_compile c;
-    mn_status st = mnc_read_compile(&ask, &c, err);
+    mn_status st = mnc_read_compile(in, &c, err);
     if (st)
         return st;
     asked a = {p,
-               {.graph = g,
+               {.graph = c.graph,
                 .precision = mnc_precision(d, &c),
                 .n_workers = p->host->workers(p->host->self)}};
-    return mnp_supports(p->host, g, symbol_at, verdict, &a, verdicts, stride, err);
+    return mnp_supports(p->host, &c, verdict, &a, verdicts, stride, err);
 }
 
 /* mnc_op of each node, its scratch, its KV geometry. */
@@ -155,6 +152,7 @@ static mn_status program_plan(mn_device *d, const mn_compile *in, mn_program **o
                       .graph = g,
                       .lo = c.node_lo,
                       .hi = c.node_hi,
+                      .n_sets = c.n_sets,
                       .precision = mnc_precision(d, &c),
                       .n_workers = d->plugin->host->workers(d->plugin->host->self)};
     if (!p->n_workers)
@@ -237,8 +235,9 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
         e.flags = MN_ESTIMATE_DETERMINISTIC;
     e.weights = repacked;
     e.import_peak = repacked;
-    e.scratch = p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes +
-                p->n_steps * sizeof(mnc_call) + p->graph->n_tensors * sizeof(mn_binding);
+    e.scratch =
+        p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes +
+        p->n_sets * (p->n_steps * sizeof(mnc_call) + p->graph->n_tensors * sizeof(mn_binding));
     if (gbps > 0) {
         e.decode_us = (double)weights / gbps * 1e-3;
         /* a weight read from memory serves about 16 tokens before compute is the limit */

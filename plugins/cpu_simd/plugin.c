@@ -260,7 +260,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
 
 #define CONTRACT(OP, contract, ...) {MN_OP_##OP, contract},
 #define ROW(OP, contract, ...) {MN_OP_##OP, __VA_ARGS__},
-static const uint32_t contracts[][2] = {MNK_OPS(CONTRACT)};
+static const mn_op_contract contracts[] = {MNK_OPS(CONTRACT)};
 static const struct {
     uint32_t op;
     mnc_fn first;

@@ -43,7 +43,7 @@ void cu_context_close(mn_context *c) {
             (unsigned long long)q->n_reads,
             (double)q->read_ns / 1e3 / (double)(q->n_reads + !q->n_reads), c->n_graphs,
             (double)c->capture_ns / 1e6);
-    for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
+    for (uint32_t i = 0; i < c->base.prog->base.n_sets; i++)
         cu_context_rebind(c, i);
     if (c->capture)
         cudaStreamDestroy(c->capture);

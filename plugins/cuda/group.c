@@ -163,8 +163,9 @@ static mn_status new_group(mng_plugin *p, uint32_t n, uint32_t lo, uint32_t hi, 
 static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *err) {
     const uint64_t bytes = g->n * sizeof *g->missed;
     mn_status st = MN_OK;
+    const mn_open_params usual = {.size = sizeof usual};
     CU_EACH_MEMBER (g, r, !st)
-        st = mng_device_open(g->base.base.plugin, members[r - g->lo], &g->of[r], err);
+        st = mng_device_open(g->base.base.plugin, members[r - g->lo], &usual, &g->of[r], err);
     if (!st)
         st = cu_check(
             cudaHostAlloc((void **)&g->missed, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
@@ -230,9 +231,10 @@ static mn_status exchange_cards(cu_group *g, uint64_t timeout_ns, mn_error *err)
     card cards[CU_MAX_MEMBERS];
     card *on = NULL;
     mn_queue *q = NULL;
+    const mn_queue_params usual = {.size = sizeof usual};
     mn_status st = card_of(g, g->lo, &cards[g->lo], err);
     if (!st)
-        st = mng_queue_create(g->of[g->lo], &q, err);
+        st = mng_queue_create(g->of[g->lo], &usual, &q, err);
     if (!st)
         st = cu_check(cudaMalloc((void **)&on, g->n * sizeof(card)), err, "joining");
     if (!st)
@@ -314,11 +316,18 @@ mn_status cu_group_self_test(mn_device *d, mn_error *err) {
 }
 
 /* Members are alike, and what they have of a node is never larger than the node. */
-mn_status cu_group_supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
-                            uint32_t stride, mn_error *err) {
+mn_status cu_group_supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                            mn_error *err) {
     const cu_group *group = cu_group_of(d);
-    return mng_supports(group->of[group->lo], g, symbols, v, stride, err);
+    return mng_supports(group->of[group->lo], c, v, stride, err);
 }
 
-const mn_group cu_group_table = {sizeof(mn_group),         0,       open_group, member_memory,
-                                 cu_group_member_estimate, make_id, join};
+const mn_group cu_group_table = {
+    .size = sizeof(mn_group),
+    .open = open_group,
+    .memory = member_memory,
+    .member_estimate = cu_group_member_estimate,
+    .make_id = make_id,
+    .join = join,
+    .id_bytes = CU_NCCL_ID_BYTES,
+};

@@ -118,17 +118,16 @@ extern const mn_group cu_group_table;
 void cu_group_device_close(mn_device *);
 mn_status cu_group_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
 mn_status cu_group_self_test(mn_device *, mn_error *);
-mn_status cu_group_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
-                            mn_error *);
+mn_status cu_group_supports(mn_device *, const mn_compile *, mn_verdict *, uint32_t, mn_error *);
 /* Puts the name of the member, which is here, before the message of a status that is not MN_OK. */
 mn_status cu_group_blame(const cu_group *g, uint32_t rank, mn_status st, mn_error *err);
 
 /* ---- group_memory.c ------------------------------------------------------------------------- */
-mn_status cu_group_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
+mn_status cu_group_alloc(mn_device *, const mn_alloc_params *, mn_buffer **, mn_error *);
 mn_status cu_group_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
 void cu_group_buffer_free(mn_buffer *);
 mn_status cu_group_map(mn_buffer *, void **, mn_error *);
-mn_status cu_group_queue_create(mn_device *, mn_queue **, mn_error *);
+mn_status cu_group_queue_create(mn_device *, const mn_queue_params *, mn_queue **, mn_error *);
 void cu_group_queue_free(mn_queue *);
 mn_status cu_group_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
 mn_status cu_group_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
@@ -159,11 +158,12 @@ mn_status cu_group_compile(mn_device *, const mn_compile *, mn_program **, mn_er
 void cu_group_program_free(mn_program *);
 
 /* ---- group_step.c --------------------------------------------------------------------------- */
-mn_status cu_group_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
+mn_status cu_group_context_create(mn_program *, const mn_context_params *, mn_context **,
+                                  mn_error *);
 mn_status cu_group_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                                 mn_error *);
-mn_status cu_group_context_prepare(mn_context *, uint32_t, const int64_t *, mn_error *);
-mn_status cu_group_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+mn_status cu_group_context_prepare(mn_context *, const mn_step *, mn_error *);
+mn_status cu_group_execute(mn_context *, const mn_step *, mn_event **, mn_error *);
 void cu_group_context_free(mn_context *);
 
 /* ---- nccl.c --------------------------------------------------------------------------------- */
@@ -174,7 +174,8 @@ mn_status cu_nccl_open(cu_group *g, mn_error *err);
  * within timeout_ns. */
 mn_status cu_nccl_join(cu_group *g, const uint8_t *id, uint64_t timeout_ns, mn_error *err);
 void cu_nccl_close(cu_group *g);
-/* id: [MN_GROUP_ID_BYTES] */
+/* id: [CU_NCCL_ID_BYTES] */
+enum { CU_NCCL_ID_BYTES = 128 };
 mn_status cu_nccl_make_id(const mng_plugin *p, uint8_t *id, mn_error *err);
 /* What a member sends to another one and has from it: elements of f32. */
 typedef struct {

@@ -15,23 +15,25 @@ void cu_group_buffer_free(mn_buffer *buffer) {
     mng_delete(b->base.dev, b);
 }
 
-mn_status cu_group_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
-                         mn_error *err) {
+mn_status cu_group_alloc(mn_device *d, const mn_alloc_params *in, mn_buffer **out, mn_error *err) {
     const cu_group *g = cu_group_of(d);
-    mn_status st = MN_OK;
+    mn_alloc_params a;
+    mn_status st = mnp_read_alloc(in, MNG_ALIGN, &a, err);
+    if (st)
+        return st;
     cu_group_buffer *b = mng_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
     b->base.dev = d;
-    b->base.bytes = bytes;
-    b->base.kind = kind & MN_MEM_KIND;
+    b->base.bytes = a.bytes;
+    b->base.kind = a.kind;
     b->n = g->n;
     if (b->base.kind == MN_MEM_HOST_PINNED)
         b->n = 1;
     if (b->n == 1)
-        st = cu_group_blame(g, g->lo, mng_alloc(g->of[g->lo], bytes, kind, &b->of[0], err), err);
+        st = cu_group_blame(g, g->lo, mng_alloc(g->of[g->lo], &a, &b->of[0], err), err);
     for (uint32_t r = g->lo; r < g->hi && b->n > 1 && !st; r++)
-        st = cu_group_blame(g, r, mng_alloc(g->of[r], bytes, kind, &b->of[r], err), err);
+        st = cu_group_blame(g, r, mng_alloc(g->of[r], &a, &b->of[r], err), err);
     if (st)
         cu_group_buffer_free(&b->base);
     else
@@ -56,7 +58,8 @@ void cu_group_queue_free(mn_queue *queue) {
     mng_delete(q->base.base.dev, q);
 }
 
-mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+mn_status cu_group_queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                                mn_error *err) {
     const cu_group *g = cu_group_of(d);
     mn_status st = MN_OK;
     cu_group_queue *q = mng_new(d, sizeof *q);
@@ -64,7 +67,7 @@ mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
         return mnp_fail_memory(err, sizeof *q, "a queue");
     q->base.base.dev = d;
     CU_EACH_MEMBER (g, r, !st)
-        st = cu_group_blame(g, r, mng_queue_create(g->of[r], &q->of[r], err), err);
+        st = cu_group_blame(g, r, mng_queue_create(g->of[r], params, &q->of[r], err), err);
     if (st)
         cu_group_queue_free(&q->base);
     else

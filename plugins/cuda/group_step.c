@@ -115,14 +115,14 @@ static mn_status capture(cu_group_context *c, bool prepare, mn_error *err) {
 }
 
 /* Takes the step's values on all members, and finds or makes their graphs. */
-mn_status cu_group_get_ready(cu_group_context *c, uint32_t set, const int64_t *values, bool prepare,
+mn_status cu_group_get_ready(cu_group_context *c, const mn_step *step, bool prepare,
                              cudaGraphExec_t *execs, mn_error *err) {
     const cu_group *g = cu_group_of_context(c);
     const mn_host *h = g->base.base.host;
     mn_status st = MN_OK;
     bool all = true;
     CU_EACH_MEMBER (g, r, !st) {
-        st = cu_group_blame(g, r, mng_context_begin(c->of[r], set, values, err), err);
+        st = cu_group_blame(g, r, mng_context_begin(c->of[r], step, err), err);
         execs[r] = st ? NULL : cu_graph_find(c->of[r], prepare);
         all = all && execs[r];
     }
@@ -136,12 +136,11 @@ mn_status cu_group_get_ready(cu_group_context *c, uint32_t set, const int64_t *v
     return st;
 }
 
-mn_status cu_group_context_prepare(mn_context *ctx, uint32_t set, const int64_t *values,
-                                   mn_error *err) {
+mn_status cu_group_context_prepare(mn_context *ctx, const mn_step *step, mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
     const cu_group *g = cu_group_of_context(c);
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
-    mn_status st = cu_group_get_ready(c, set, values, true, execs, err);
+    mn_status st = cu_group_get_ready(c, step, true, execs, err);
     CU_EACH_MEMBER (g, r, !st) {
         st = cu_choose_member(g, r, err);
         if (!st)
@@ -151,13 +150,12 @@ mn_status cu_group_context_prepare(mn_context *ctx, uint32_t set, const int64_t 
 }
 
 /* Nothing is waited for until every member has its graph. */
-mn_status cu_group_execute(mn_context *ctx, uint32_t set, const int64_t *values, mn_event **event,
-                           mn_error *err) {
+mn_status cu_group_execute(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
     const cu_group *g = cu_group_of_context(c);
     const mn_host *h = g->base.base.host;
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
-    mn_status st = cu_group_get_ready(c, set, values, false, execs, err);
+    mn_status st = cu_group_get_ready(c, step, false, execs, err);
     if (st)
         return st;
     const uint64_t from = h->now_ns(h->self);
@@ -175,19 +173,23 @@ mn_status cu_group_execute(mn_context *ctx, uint32_t set, const int64_t *values,
 }
 
 /* ---- contexts -------------------------------------------------------------------------------- */
-mn_status cu_group_context_create(mn_program *program, mn_queue *queue, mn_context **out,
-                                  mn_error *err) {
+mn_status cu_group_context_create(mn_program *program, const mn_context_params *params,
+                                  mn_context **out, mn_error *err) {
     cu_group_program *p = (cu_group_program *)program;
-    cu_group_queue *q = (cu_group_queue *)queue;
     const cu_group *g = cu_group_of_program(&p->base);
-    mn_status st = MN_OK;
+    mn_queue *queue;
+    mn_status st = mnp_read_context(params, &queue, err);
+    if (st)
+        return st;
+    cu_group_queue *q = (cu_group_queue *)queue;
     cu_group_context *c = mng_new(p->base.base.dev, sizeof *c);
     if (!c)
         return mnp_fail_memory(err, sizeof *c, "a context");
     c->base.base.prog = &p->base;
     c->base.base.queue = &q->base;
     CU_EACH_MEMBER (g, r, !st) {
-        st = mng_context_create(p->of[r], q->of[r], &c->of[r], err);
+        const mn_context_params own = {.size = sizeof own, .queue = q->of[r]};
+        st = mng_context_create(p->of[r], &own, &c->of[r], err);
         if (!st)
             st = cu_exchange_room(c, r, err);
         st = cu_group_blame(g, r, st, err);

@@ -33,6 +33,6 @@ mn_status cu_end_exchanges(const cu_joint_step *s, mn_error *err);
  * their queues; nothing of it is launched. */
 cu_joint_step cu_joint_step_of(cu_group_context *c, bool captures);
 /* A step as its members' graphs, found or made; execs: by rank. */
-mn_status cu_group_get_ready(cu_group_context *c, uint32_t set, const int64_t *values, bool prepare,
+mn_status cu_group_get_ready(cu_group_context *c, const mn_step *step, bool prepare,
                              cudaGraphExec_t *execs, mn_error *err);
 #endif

@@ -15,7 +15,7 @@
 enum { NCCL_FLOAT32 = 7 };
 typedef void *communicator;
 typedef struct {
-    char bytes[MN_GROUP_ID_BYTES];
+    char bytes[CU_NCCL_ID_BYTES];
 } unique_id;
 typedef struct {
     int (*unique)(unique_id *);

@@ -157,17 +157,16 @@ static mn_status measure_step(mng_run *r, cu_joint_step *s, mn_profile_unit *uni
     return st;
 }
 
-static mn_status profile_group(cu_group_context *c, uint32_t set, const int64_t *values,
-                               mn_profile_unit *units, uint32_t stride, uint32_t *n,
-                               mn_error *err) {
+static mn_status profile_group(cu_group_context *c, const mn_step *step, mn_profile_unit *units,
+                               uint32_t stride, uint32_t *n, mn_error *err) {
     const cu_group *g = cu_group_of_context(c);
     const uint32_t room = *n;
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
     mn_status st = MN_OK;
     CU_EACH_MEMBER (g, r, !st)
-        st = mng_context_begin(c->of[r], set, values, err);
+        st = mng_context_begin(c->of[r], step, err);
     if (!st && units)
-        st = cu_group_get_ready(c, set, values, false, execs, err);
+        st = cu_group_get_ready(c, step, false, execs, err);
     if (st)
         return st;
     cu_joint_step s = cu_joint_step_of(c, false);
@@ -177,12 +176,12 @@ static mn_status profile_group(cu_group_context *c, uint32_t set, const int64_t 
     return measure_step(&s.run[g->lo], &s, units, stride, *n, room, err);
 }
 
-static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
+static mn_status profile(mn_context *c, const mn_step *step, mn_profile_unit *units,
                          uint32_t stride, uint32_t *n, mn_error *err) {
     const uint32_t room = *n;
     if (cu_is_group(c->base.prog->base.dev))
-        return profile_group((cu_group_context *)c, set, values, units, stride, n, err);
-    mn_status st = mng_context_begin(c, set, values, err);
+        return profile_group((cu_group_context *)c, step, units, stride, n, err);
+    mn_status st = mng_context_begin(c, step, err);
     if (st)
         return st;
     c->stream = c->base.queue->stream;

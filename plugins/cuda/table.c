@@ -59,16 +59,15 @@ static mn_status any_device_memory(mn_device *d, uint64_t *left, uint64_t *total
 static mn_status any_self_test(mn_device *d, mn_error *err) {
     return table_of(d)->self_test(d, err);
 }
-static mn_status any_supports(mn_device *d, const mn_graph *g, const int64_t *symbols,
-                              mn_verdict *v, uint32_t stride, mn_error *err) {
-    return table_of(d)->supports(d, g, symbols, v, stride, err);
+static mn_status any_supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                              mn_error *err) {
+    return table_of(d)->supports(d, c, v, stride, err);
 }
 static mn_status any_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     return table_of(d)->estimate(d, c, out, err);
 }
-static mn_status any_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
-                           mn_error *err) {
-    return table_of(d)->alloc(d, bytes, kind, out, err);
+static mn_status any_alloc(mn_device *d, const mn_alloc_params *a, mn_buffer **out, mn_error *err) {
+    return table_of(d)->alloc(d, a, out, err);
 }
 static mn_status any_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out,
                           mn_error *err) {
@@ -81,8 +80,9 @@ static void any_buffer_free(mn_buffer *b) {
 static mn_status any_map(mn_buffer *b, void **out, mn_error *err) {
     return table_of(b->dev)->map(b, out, err);
 }
-static mn_status any_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
-    return table_of(d)->queue_create(d, out, err);
+static mn_status any_queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                                  mn_error *err) {
+    return table_of(d)->queue_create(d, params, out, err);
 }
 static void any_queue_free(mn_queue *q) {
     if (q)
@@ -146,20 +146,19 @@ static void any_program_free(mn_program *p) {
     if (p)
         table_of(p->base.dev)->program_free(p);
 }
-static mn_status any_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
-    return table_of(p->base.dev)->context_create(p, q, out, err);
+static mn_status any_context_create(mn_program *p, const mn_context_params *params,
+                                    mn_context **out, mn_error *err) {
+    return table_of(p->base.dev)->context_create(p, params, out, err);
 }
 static mn_status any_context_bind(mn_context *c, uint32_t set, const mn_binding *given, uint32_t n,
                                   uint32_t stride, mn_error *err) {
     return table_of(c->base.prog->base.dev)->context_bind(c, set, given, n, stride, err);
 }
-static mn_status any_context_prepare(mn_context *c, uint32_t set, const int64_t *symbols,
-                                     mn_error *err) {
-    return table_of(c->base.prog->base.dev)->context_prepare(c, set, symbols, err);
+static mn_status any_context_prepare(mn_context *c, const mn_step *step, mn_error *err) {
+    return table_of(c->base.prog->base.dev)->context_prepare(c, step, err);
 }
-static mn_status any_execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
-                             mn_error *err) {
-    return table_of(c->base.prog->base.dev)->execute(c, set, symbols, event, err);
+static mn_status any_execute(mn_context *c, const mn_step *step, mn_event **event, mn_error *err) {
+    return table_of(c->base.prog->base.dev)->execute(c, step, event, err);
 }
 static void any_context_free(mn_context *c) {
     if (c)

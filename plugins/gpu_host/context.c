@@ -11,11 +11,15 @@ static mn_status make_scratch(mn_context *ctx, mn_error *err) {
                            &c->scratch, err);
 }
 
-mn_status mng_context_create(mn_program *prog, mn_queue *q, mn_context **out, mn_error *err) {
+mn_status mng_context_create(mn_program *prog, const mn_context_params *params, mn_context **out,
+                             mn_error *err) {
     const mng_program *p = mng_program_of(prog);
     const mng_backend *b = mng_backend_of(p->dev);
     const uint64_t set_bytes = p->graph->n_tensors * sizeof(mn_binding);
-    mn_status st = mng_check_device(p->dev, mng_queue_of(q)->dev, "a queue", err);
+    mn_queue *q;
+    mn_status st = mnp_read_context(params, &q, err);
+    if (!st)
+        st = mng_check_device(p->dev, mng_queue_of(q)->dev, "a queue", err);
     if (!st)
         st = mng_enter(p->dev, err);
     if (st)
@@ -28,7 +32,7 @@ mn_status mng_context_create(mn_program *prog, mn_queue *q, mn_context **out, mn
     c->queue = q;
     c->symbol = mng_new(p->dev, p->graph->n_symbols * sizeof *c->symbol);
     bool ok = c->symbol != NULL;
-    for (uint32_t i = 0; i < MN_BINDING_SETS; i++) {
+    for (uint32_t i = 0; i < p->n_sets; i++) {
         c->sets[i] = mng_new(p->dev, set_bytes);
         ok = ok && c->sets[i];
     }
@@ -58,7 +62,7 @@ void mng_context_free(mn_context *ctx) {
     if (c->scratch)
         b->memory_free(d, c->scratch);
     mng_delete(d, c->symbol);
-    for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
+    for (uint32_t i = 0; i < mng_program_of(c->prog)->n_sets; i++)
         mng_delete(d, c->sets[i]);
     mng_delete(d, ctx);
 }
@@ -108,9 +112,8 @@ mn_status mng_context_bind(mn_context *ctx, uint32_t set, const mn_binding *bind
     mng_context *c = mng_context_of(ctx);
     const mng_program *p = mng_program_of(c->prog);
     const mng_backend *b = mng_backend_of(p->dev);
-    if (set >= MN_BINDING_SETS)
-        return mnp_fail(err, MN_INVALID, ~0u, "binding set %u; a context has %u", set,
-                        MN_BINDING_SETS);
+    if (set >= p->n_sets)
+        return mnp_fail(err, MN_INVALID, ~0u, "binding set %u; a context has %u", set, p->n_sets);
     mn_status st = mng_enter(p->dev, err);
     if (st)
         return st;
@@ -130,16 +133,20 @@ mn_status mng_context_bind(mn_context *ctx, uint32_t set, const mn_binding *bind
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
-mn_status mng_context_begin(mn_context *ctx, uint32_t set, const int64_t *values, mn_error *err) {
+mn_status mng_context_begin(mn_context *ctx, const mn_step *in, mn_error *err) {
     mng_context *c = mng_context_of(ctx);
     const mng_program *p = mng_program_of(c->prog);
-    if (set >= MN_BINDING_SETS || !c->bound[set])
-        return mnp_fail(err, MN_INVALID, ~0u, "set %u of the context has no bindings", set);
-    c->set = set;
-    c->bindings = c->sets[set];
-    mn_status st = mng_check_abort(c->queue, err);
+    mn_step step;
+    mn_status st = mnp_read_step(in, &step, err);
+    if (st)
+        return st;
+    if (step.set >= p->n_sets || !c->bound[step.set])
+        return mnp_fail(err, MN_INVALID, ~0u, "set %u of the context has no bindings", step.set);
+    c->set = step.set;
+    c->bindings = c->sets[step.set];
+    st = mng_check_abort(c->queue, err);
     if (!st)
-        st = mnp_symbols(p->graph, values, p->symbol_max, c->symbol, err);
+        st = mnp_symbols(p->graph, step.values, p->symbol_max, c->symbol, err);
     if (!st)
         st = mng_enter(p->dev, err);
     return st;
@@ -159,8 +166,8 @@ static mn_status run_step(mn_context *ctx, bool dry, mn_error *err) {
 }
 
 /* What a step can have made before it is; events for a few steps in flight, too. */
-mn_status mng_context_prepare(mn_context *ctx, uint32_t set, const int64_t *values, mn_error *err) {
-    mn_status st = mng_context_begin(ctx, set, values, err);
+mn_status mng_context_prepare(mn_context *ctx, const mn_step *step, mn_error *err) {
+    mn_status st = mng_context_begin(ctx, step, err);
     if (!st)
         st = mng_events_reserve(mng_program_of(mng_context_of(ctx)->prog)->dev, 16, err);
     if (!st)
@@ -168,11 +175,10 @@ mn_status mng_context_prepare(mn_context *ctx, uint32_t set, const int64_t *valu
     return st;
 }
 
-mn_status mng_execute(mn_context *ctx, uint32_t set, const int64_t *values, mn_event **event,
-                      mn_error *err) {
+mn_status mng_execute(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
     const mng_context *c = mng_context_of(ctx);
     const mng_backend *b = mng_backend_of(mng_program_of(c->prog)->dev);
-    mn_status st = mng_context_begin(ctx, set, values, err);
+    mn_status st = mng_context_begin(ctx, step, err);
     if (!st)
         st = run_step(ctx, false, err);
     if (st)

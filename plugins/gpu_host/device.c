@@ -24,8 +24,8 @@ static void fill_plugin(mng_plugin *p, const mn_host *host, const mng_backend *b
     p->host = host;
     p->backend = b;
     for (uint32_t i = 0; i < b->n_ops; i++) {
-        p->contracts[i][0] = b->ops[i]->op;
-        p->contracts[i][1] = b->ops[i]->contract;
+        p->contracts[i].op = b->ops[i]->op;
+        p->contracts[i].contract = b->ops[i]->contract;
     }
     /* Never closed (no MN_PLUGIN_UNLOADABLE): drivers' threads may outlive shutdown. */
     p->api = (mn_plugin){
@@ -87,7 +87,7 @@ static mn_status read_info(mng_plugin *p, uint32_t i, mn_device_info *info, mn_e
         return st;
     if (i >= n)
         return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there are %u", i, n);
-    *info = (mn_device_info){.size = sizeof *info, .align = 256};
+    *info = (mn_device_info){.size = sizeof *info, .align = MNG_ALIGN};
     return p->backend->device_info(p, i, info, err);
 }
 
@@ -120,10 +120,13 @@ void mng_device_delete(mn_device *dev) {
     mng_delete(dev, dev);
 }
 
-mn_status mng_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+mn_status mng_device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                          mn_error *err) {
     mng_plugin *p = self;
     mn_device_info info;
     mn_status st = read_info(p, i, &info, err);
+    if (!st)
+        st = mnp_check_open(params, info.uid, err);
     if (st)
         return st;
     mn_device *dev = mng_device_new(p, p->backend->device_bytes, &info);

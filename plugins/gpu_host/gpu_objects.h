@@ -42,7 +42,7 @@ typedef struct {
     const mn_host *host;
     const mng_backend *backend;
     mn_plugin api;
-    uint32_t contracts[MNG_MAX_OPS][2]; /* of the table of operations */
+    mn_op_contract contracts[MNG_MAX_OPS]; /* of the table of operations */
 } mng_plugin;
 
 /* Facts of one open device. gpu_host fills the first block; device_open of the backend fills the
@@ -113,7 +113,7 @@ mn_status mng_event_new(mn_queue *q, mn_event **out, mn_error *err);
 mn_status mng_events_reserve(mn_device *d, uint32_t n, mn_error *err);
 
 /* ---- buffers --------------------------------------------------------------------------------- */
-enum { MNG_MAX_PARTS = 8 };
+enum { MNG_MAX_PARTS = 8, MNG_ALIGN = 256 };
 /* One that is larger than max_buffer lies in several parts, of part_bytes but for the last: it can
  * be the cache of keys and values alone. Byte n is at n % room of part n / room; room is whole
  * pages from the first binding on, which says how large a page is: least_room or more. */
@@ -261,6 +261,7 @@ typedef struct {
     uint32_t hi;
     uint32_t precision; /* the class that it runs in */
     uint32_t flags;     /* MN_COMPILE_* */
+    uint32_t n_sets;    /* of bindings, of each context */
     mnp_kv_types kv_types;
     int64_t *symbol_max;
     mng_unit *units; /* [n_units] */
@@ -294,9 +295,9 @@ typedef struct {
     mn_program *prog;
     mn_queue *queue;
     void *scratch;
-    int64_t *symbol;                   /* [n_symbols] of this step */
-    mn_binding *sets[MN_BINDING_SETS]; /* [n_tensors] each */
-    bool bound[MN_BINDING_SETS];
+    int64_t *symbol;                /* [n_symbols] of this step */
+    mn_binding *sets[MNP_MAX_SETS]; /* [n_tensors] each; the first n_sets of the program */
+    bool bound[MNP_MAX_SETS];
     uint32_t set;         /* the one that is being bound or run */
     mn_binding *bindings; /* sets[set] */
 } mng_context;
@@ -305,7 +306,7 @@ static inline mng_context *mng_context_of(const mn_context *c) {
 }
 /* Sets c->symbol to the values of a step; a value above its maximum is an error. Sizes of what is
  * bound are not compared: mng_check_sizes. */
-mn_status mng_context_begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err);
+mn_status mng_context_begin(mn_context *c, const mn_step *step, mn_error *err);
 /* Whether what is bound holds the step's sizes; for each combination of values once is enough. */
 mn_status mng_check_sizes(const mn_context *c, mn_error *err);
 /* The units of the step one after another, by rows of the table; dry: as in mng_run. What `step` of

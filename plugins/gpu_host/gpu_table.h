@@ -28,19 +28,19 @@ mn_status mng_check_buffer(const mn_device *own, const mn_buffer *b, mn_error *e
 /* ---- device.c -------------------------------------------------------------------------------- */
 mn_status mng_device_count(void *, uint32_t *, mn_error *);
 mn_status mng_device_info(void *, uint32_t, mn_device_info *, mn_error *);
-mn_status mng_device_open(void *, uint32_t, mn_device **, mn_error *);
+mn_status mng_device_open(void *, uint32_t, const mn_open_params *, mn_device **, mn_error *);
 void mng_device_close(mn_device *);
 mn_status mng_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
 mn_status mng_self_test(mn_device *, mn_error *);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
-mn_status mng_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
+mn_status mng_alloc(mn_device *, const mn_alloc_params *, mn_buffer **, mn_error *);
 mn_status mng_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
 void mng_buffer_free(mn_buffer *);
 mn_status mng_map(mn_buffer *, void **, mn_error *);
 
 /* ---- queue.c --------------------------------------------------------------------------------- */
-mn_status mng_queue_create(mn_device *, mn_queue **, mn_error *);
+mn_status mng_queue_create(mn_device *, const mn_queue_params *, mn_queue **, mn_error *);
 void mng_queue_free(mn_queue *);
 mn_status mng_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
 mn_status mng_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
@@ -70,9 +70,8 @@ mn_status mng_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_pa
 uint32_t mng_precision(const mng_backend *b, const mn_compile *c);
 
 /* ---- verdict.c ------------------------------------------------------------------------------- */
-mn_status mng_contracts(void *, const uint32_t (**)[2], uint32_t *);
-mn_status mng_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
-                       mn_error *);
+mn_status mng_contracts(void *, const mn_op_contract **, uint32_t *, uint32_t *);
+mn_status mng_supports(mn_device *, const mn_compile *, mn_verdict *, uint32_t, mn_error *);
 mn_status mng_reason(void *, uint32_t, char *, uint32_t);
 /* The text of a reason, [room]. */
 void mng_reason_text(const mng_backend *b, uint32_t reason, char *to, size_t room);
@@ -84,11 +83,11 @@ void mng_program_free(mn_program *);
 mn_status mng_program_save(const mn_program *, void *, uint64_t *);
 
 /* ---- context.c ------------------------------------------------------------------------------- */
-mn_status mng_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
+mn_status mng_context_create(mn_program *, const mn_context_params *, mn_context **, mn_error *);
 mn_status mng_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                            mn_error *);
-mn_status mng_context_prepare(mn_context *, uint32_t, const int64_t *, mn_error *);
-mn_status mng_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+mn_status mng_context_prepare(mn_context *, const mn_step *, mn_error *);
+mn_status mng_execute(mn_context *, const mn_step *, mn_event **, mn_error *);
 void mng_context_free(mn_context *);
 
 #ifdef __cplusplus

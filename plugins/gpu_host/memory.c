@@ -52,19 +52,19 @@ static mn_status alloc_parts(mn_buffer *b, uint32_t how, mn_error *err) {
     return st;
 }
 
-mn_status mng_alloc(mn_device *dev, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
+mn_status mng_alloc(mn_device *dev, const mn_alloc_params *in, mn_buffer **out, mn_error *err) {
     const mng_backend *backend = mng_backend_of(dev);
-    const uint32_t where = kind & MN_MEM_KIND;
-    if (kind & ~(MN_MEM_KIND | MN_MEM_UNZEROED))
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "memory kind 0x%x is unknown", kind);
-    if (where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED)
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "memory kind %u is unknown", where);
+    mn_alloc_params a;
+    mn_status st = mnp_read_alloc(in, MNG_ALIGN, &a, err);
+    if (st)
+        return st;
+    const uint64_t bytes = a.bytes;
     if (bytes >> 46)
         return mnp_fail_memory(err, bytes, "a buffer");
-    const uint64_t n_parts = parts_of(mng_device_of(dev), bytes, where);
+    const uint64_t n_parts = parts_of(mng_device_of(dev), bytes, a.kind);
     if (!n_parts)
         return fail_size(mng_device_of(dev), bytes, err);
-    mn_status st = mng_enter(dev, err);
+    st = mng_enter(dev, err);
     if (st)
         return st;
     mn_buffer *b = mng_new(dev, sizeof *b);
@@ -72,14 +72,14 @@ mn_status mng_alloc(mn_device *dev, uint64_t bytes, uint32_t kind, mn_buffer **o
         return mnp_fail_memory(err, sizeof *b, "a buffer");
     *b = (mn_buffer){.dev = dev,
                      .bytes = bytes,
-                     .kind = where,
+                     .kind = a.kind,
                      .n_parts = (uint32_t)n_parts,
                      .part_bytes = bytes,
                      .room = bytes};
-    if (where == MN_MEM_HOST_PINNED)
+    if (a.kind == MN_MEM_HOST_PINNED)
         st = backend->pinned_alloc(dev, bytes, &b->mem[0], &b->host, err);
     else
-        st = alloc_parts(b, kind & MN_MEM_UNZEROED ? MNG_WRITTEN : MNG_ZEROED, err);
+        st = alloc_parts(b, a.flags & MN_ALLOC_UNZEROED ? MNG_WRITTEN : MNG_ZEROED, err);
     if (st)
         mng_buffer_free(b);
     else

@@ -76,13 +76,13 @@ static mn_status run_unit(mng_run *r, uint32_t i) {
     return r->status ? r->status : b->queue_finish(mng_context_of(r->c)->queue, r->err);
 }
 
-static mn_status profile(mn_context *ctx, uint32_t set, const int64_t *values,
-                         mn_profile_unit *units, uint32_t stride, uint32_t *n, mn_error *err) {
+static mn_status profile(mn_context *ctx, const mn_step *step, mn_profile_unit *units,
+                         uint32_t stride, uint32_t *n, mn_error *err) {
     const mng_context *c = mng_context_of(ctx);
     const mng_program *p = mng_program_of(c->prog);
     const mn_host *h = mng_device_of(p->dev)->host;
     const uint32_t room = *n;
-    mn_status st = mng_context_begin(ctx, set, values, err);
+    mn_status st = mng_context_begin(ctx, step, err);
     if (!st)
         st = mng_check_sizes(ctx, err);
     if (st)

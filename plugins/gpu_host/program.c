@@ -161,6 +161,7 @@ static mn_status make_program(mn_device *d, const void *as, const mn_compile *in
     p->lo = c.node_lo;
     p->hi = c.node_hi;
     p->flags = (uint32_t)c.flags;
+    p->n_sets = c.n_sets;
     p->precision = mng_precision(b, &c);
     p->kv_types = mnp_kv_types_of(&c, p->precision);
     if (!program_alloc(p))

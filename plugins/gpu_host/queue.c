@@ -4,10 +4,13 @@
  * and a copy between two pinned buffers. */
 #include "gpu_table.h"
 
-mn_status mng_queue_create(mn_device *dev, mn_queue **out, mn_error *err) {
+mn_status mng_queue_create(mn_device *dev, const mn_queue_params *params, mn_queue **out,
+                           mn_error *err) {
     const mng_backend *b = mng_backend_of(dev);
     const uint64_t most = mng_device_of(dev)->max_alloc;
-    mn_status st = mng_enter(dev, err);
+    mn_status st = mnp_check_queue(params, err);
+    if (!st)
+        st = mng_enter(dev, err);
     if (st)
         return st;
     mn_queue *queue = mng_new(dev, b->queue_bytes);
@@ -23,8 +26,10 @@ mn_status mng_queue_create(mn_device *dev, mn_queue **out, mn_error *err) {
         st = mnp_fail(err, MN_OUT_OF_MEMORY, ~0u,
                       "a queue: its ring has %u segments, and an allocation at most %llu bytes",
                       q->n_segments, (unsigned long long)most);
+    const mn_alloc_params ring = {
+        .size = sizeof ring, .kind = MN_MEM_HOST_PINNED, .bytes = q->n_segments * q->segment_bytes};
     if (!st)
-        st = mng_alloc(dev, q->n_segments * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
+        st = mng_alloc(dev, &ring, &q->ring, err);
     if (!st) {
         st = b->queue_open(queue, err);
         q->opened = true;

@@ -11,10 +11,11 @@ const mng_op *mng_op_of(const mng_backend *b, uint32_t op) {
     return NULL;
 }
 
-mn_status mng_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
+mn_status mng_contracts(void *self, const mn_op_contract **table, uint32_t *n, uint32_t *stride) {
     const mng_plugin *p = self;
-    *table = (const uint32_t(*)[2])p->contracts;
+    *table = p->contracts;
     *n = p->backend->n_ops;
+    *stride = sizeof **table;
     return MN_OK;
 }
 
@@ -115,16 +116,12 @@ static int32_t verdict_of(void *user, const int64_t *symbol, uint32_t node, uint
     return *reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
 }
 
-mn_status mng_supports(mn_device *dev, const mn_graph *g, const int64_t *symbol_at,
-                       mn_verdict *verdicts, uint32_t stride, mn_error *err) {
-    const int64_t none = 0;
-    question q = {dev, g};
+mn_status mng_supports(mn_device *dev, const mn_compile *in, mn_verdict *verdicts, uint32_t stride,
+                       mn_error *err) {
     mn_compile c;
-    const mn_compile ask = {
-        .size = sizeof ask, .graph = g, .node_hi = g->n_nodes, .symbol_max = &none};
-    const mn_status st = mnp_read_compile(&ask, &c, err);
+    const mn_status st = mnp_read_compile(in, &c, err);
     if (st)
         return st;
-    return mnp_supports(mng_device_of(dev)->host, g, symbol_at, verdict_of, &q, verdicts, stride,
-                        err);
+    question q = {dev, c.graph};
+    return mnp_supports(mng_device_of(dev)->host, &c, verdict_of, &q, verdicts, stride, err);
 }

@@ -33,7 +33,7 @@ static const mn_cache *cache_of(const mn_device *d) {
     if (!d->keeps_binaries || !MN_HAS(mn_host, h, query))
         return NULL;
     const mn_cache *c = h->query(h->self, MN_CACHE_ID);
-    if (c && MN_HAS(mn_cache, c, read) && MN_HAS(mn_cache, c, write))
+    if (c && MN_HAS(mn_cache, c, read) && MN_HAS(mn_cache, c, write) && MN_HAS(mn_cache, c, most))
         return c;
     return NULL;
 }
@@ -71,7 +71,7 @@ void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program
     if (!cache)
         return;
     if (d->cl->GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) ||
-        !size || size > MN_CACHE_MAX)
+        !size || size > cache->most)
         return;
     unsigned char *binary = mng_new(d, size);
     if (!binary)

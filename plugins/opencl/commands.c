@@ -199,13 +199,14 @@ void ocl_recording_end(mng_run *r) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 mn_status ocl_recordings_reserve(mn_context *c, uint32_t n, mn_error *err) {
     const mn_device *d = c->base.prog->base.dev;
+    const uint32_t n_sets = c->base.prog->base.n_sets;
     if (!d->has_commands || c->steps)
         return MN_OK;
     if (!c->recordings)
-        c->recordings = mng_new(d, MN_BINDING_SETS * sizeof *c->recordings);
+        c->recordings = mng_new(d, n_sets * sizeof *c->recordings);
     if (!c->recordings)
-        return mnp_fail_memory(err, MN_BINDING_SETS * sizeof *c->recordings, "command buffers");
-    for (uint32_t i = 0; i < MN_BINDING_SETS; i++) {
+        return mnp_fail_memory(err, n_sets * sizeof *c->recordings, "command buffers");
+    for (uint32_t i = 0; i < n_sets; i++) {
         ocl_recording *rec = &c->recordings[i];
         if (n <= rec->room)
             continue;
@@ -221,7 +222,7 @@ mn_status ocl_recordings_reserve(mn_context *c, uint32_t n, mn_error *err) {
 
 void ocl_recordings_free(mn_context *c) {
     const mn_device *d = c->base.prog->base.dev;
-    for (uint32_t i = 0; c->recordings && i < MN_BINDING_SETS; i++) {
+    for (uint32_t i = 0; c->recordings && i < c->base.prog->base.n_sets; i++) {
         recording_drop(d, &c->recordings[i]);
         mng_delete(d, c->recordings[i].launches);
     }

@@ -47,7 +47,7 @@ struct mn_context {
     /* made at their first use, in the order of a step's launches */
     ocl_place **places;
     uint32_t n_places;
-    ocl_recording *recordings; /* [MN_BINDING_SETS] (commands.c); NULL: none */
+    ocl_recording *recordings; /* of each set of bindings (commands.c); NULL: none */
 };
 
 /* clang-format off */

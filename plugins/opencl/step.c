@@ -13,7 +13,7 @@ enum {
     PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op)
 };
 enum { FIRST_MEM = 4 }; /* argument of the kernel */
-enum { N_LISTS = 2 * MN_BINDING_SETS };
+enum { MOST_LISTS = 2 * MNP_MAX_SETS };
 
 _Static_assert(sizeof(ocl_warp_args) <= OCL_STEP_ARGS, "products");
 _Static_assert(sizeof(ocl_linear_args) <= OCL_STEP_ARGS, "products of few rows");
@@ -43,10 +43,12 @@ struct ocl_steps {
     bool has_tiles;   /* more rows have a program of their own */
     int32_t row_pos;  /* a tensor of as many elements as a step has rows */
     int64_t most_rows;
-    cl_mem arrived;           /* where groups meet: how many came so far, modulo 2^32 */
-    uint32_t came;            /* what that is when all that is enqueued has run */
-    batch **batches[N_LISTS]; /* of a program and a set of bindings */
-    uint32_t n_batches;       /* of each list */
+    cl_mem arrived; /* where groups meet: how many came so far, modulo 2^32 */
+    uint32_t came;  /* what that is when all that is enqueued has run */
+    /* of each set of bindings, then of each for the program of tiles */
+    batch **batches[MOST_LISTS];
+    uint32_t n_lists;
+    uint32_t n_batches; /* of each list */
 };
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -164,6 +166,7 @@ mn_status ocl_steps_create(mn_context *c, mn_error *err) {
     s->variant = variant;
     s->has_tiles = ocl_step_has_tiles(d, variant);
     s->row_pos = row_pos;
+    s->n_lists = 2 * c->base.prog->base.n_sets;
     s->most_rows = has_experts(c->base.prog) ? MOST_ROWS_EXPERTS : MOST_ROWS;
     return ocl_take_memory(d, sizeof(uint32_t), "scratch", &s->arrived, err);
 }
@@ -183,7 +186,7 @@ void ocl_steps_free(mn_context *c) {
     struct ocl_steps *s = c->steps;
     if (!s)
         return;
-    for (uint32_t list = 0; list < N_LISTS; list++) {
+    for (uint32_t list = 0; list < s->n_lists; list++) {
         for (uint32_t i = 0; i < s->n_batches; i++)
             free_batch(d, s->batches[list][i]);
         mng_delete(d, s->batches[list]);
@@ -204,7 +207,7 @@ void ocl_steps_take(mng_run *r) {
 /* Room for longer lists of batches, the same of each. */
 static mn_status batches_grow(mn_device *d, struct ocl_steps *s, mn_error *err) {
     const uint32_t n = 2 * s->n_batches + 4;
-    for (uint32_t list = 0; list < N_LISTS; list++) {
+    for (uint32_t list = 0; list < s->n_lists; list++) {
         batch **more = mng_new(d, n * sizeof(batch *));
         if (!more)
             return mnp_fail_memory(err, n * sizeof(batch *), "kernels");
@@ -241,8 +244,8 @@ static mn_status make_batch(mng_run *r, batch **out) {
 
 /* Where the one that is being filled stands among those of the step's bindings. */
 static batch **place_of(const mng_run *r) {
-    const uint32_t set = r->c->base.bindings == r->c->base.sets[0] ? 0 : 1;
-    return &r->c->steps->batches[(r->step->tiles ? MN_BINDING_SETS : 0) + set][r->step->batch];
+    const uint32_t first = r->step->tiles ? r->c->base.prog->base.n_sets : 0;
+    return &r->c->steps->batches[first + r->c->base.set][r->step->batch];
 }
 
 /* The one that is being filled; NULL after an error, which r keeps. */

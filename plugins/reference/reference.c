@@ -15,14 +15,14 @@ static const char *const reasons[] = {
 
 #define CONTRACT(OP, name, contract) {MN_OP_##OP, contract},
 #define POINTER(OP, name, contract) &ref_op_##name,
-static const uint32_t contracts[][2] = {REF_OPS(CONTRACT)};
+static const mn_op_contract contracts[] = {REF_OPS(CONTRACT)};
 static const ref_op *const table[] = {REF_OPS(POINTER)};
 enum { N_OPS = sizeof table / sizeof table[0] };
 
 /* The row of MN_OP_* op; NULL: the oracle lacks it. */
 static const ref_op *ref_find(uint32_t op) {
     for (int i = 0; i < N_OPS; i++)
-        if (contracts[i][0] == op)
+        if (contracts[i].op == op)
             return table[i];
     return NULL;
 }

@@ -7,12 +7,20 @@
  * MN_MEM_DEVICE: where kernels read and write. MN_MEM_HOST_PINNED: host memory that the device can
  * reach, for read(). */
 
-/* zeroed, also where MN_MEM_UNZEROED says that nobody asks for it */
-mn_status t_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
-    const uint32_t where = kind & ~MN_MEM_UNZEROED;
-    if (where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED)
+/* Zeroed, also where MN_ALLOC_UNZEROED says that nobody asks for it. numa is a wish. */
+mn_status t_alloc(mn_device *d, const mn_alloc_params *in, mn_buffer **out, mn_error *err) {
+    mn_alloc_params a;
+    t_see(&a, sizeof a, in);
+    if (a.kind != MN_MEM_DEVICE && a.kind != MN_MEM_HOST_PINNED)
         return t_fail(err, MN_UNSUPPORTED, ~0u,
-                      "memory kind: found 0x%x, expected device or host-pinned", kind);
+                      "memory kind: found 0x%x, expected device or host-pinned", a.kind);
+    if (a.align > T_ALIGN)
+        return t_fail(err, MN_UNSUPPORTED, ~0u, "alignment: found %llu, expected at most %u",
+                      (unsigned long long)a.align, T_ALIGN);
+    mn_status s = t_no_flags(a.flags & ~(uint64_t)MN_ALLOC_UNZEROED, "alloc", err);
+    if (s)
+        return s;
+    uint64_t bytes = a.bytes;
     /* the host may promise more than it has */
     if (bytes > t_total_bytes())
         return t_no_memory(err, bytes, "a buffer");
@@ -56,7 +64,12 @@ mn_status t_map(mn_buffer *b, void **out, mn_error *err) {
 /* ---- the queue ----------------------------------------------------------------------------------
  * Work of one queue runs in order. On a device with MN_DEVICE_ASYNC all of this only enqueues. */
 
-mn_status t_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+mn_status t_queue_create(mn_device *d, const mn_queue_params *in, mn_queue **out, mn_error *err) {
+    mn_queue_params p;
+    t_see(&p, sizeof p, in);
+    mn_status s = t_no_flags(p.flags, "queue_create", err);
+    if (s)
+        return s;
     mn_queue *q = t_new(d->plugin, sizeof *q);
     if (!q)
         return t_no_memory(err, sizeof *q, "a queue");

@@ -57,20 +57,22 @@ void t_profile_node(t_profiling *p, const mn_host *h, uint32_t node, uint32_t op
     p->n++;
 }
 
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
-                         uint32_t stride, uint32_t *n, mn_error *err) {
+static mn_status execute(mn_context *c, const mn_step *in, mn_profile_unit *units, uint32_t stride,
+                         uint32_t *n, mn_error *err) {
     const mn_host *h = c->prog->dev->plugin->host;
     if (!MN_HAS(mn_host, h, now_ns))
         return t_fail(err, MN_UNSUPPORTED, ~0u, "a profile needs the host's clock");
-    if (set >= MN_BINDING_SETS || !c->bound[set])
-        return t_fail(err, MN_INVALID, ~0u, "binding set %u is not bound", set);
+    mn_step step;
+    mn_status s = t_see_step(c, in, &step, err);
+    if (s)
+        return s;
     if (!units) { /* the number alone; nothing is run */
         *n = c->prog->hi - c->prog->lo;
         return MN_OK;
     }
     t_profiling p = {.units = units, .stride = stride, .room = *n, .last_ns = h->now_ns(h->self)};
     c->profiling = &p;
-    mn_status s = t_execute(c, set, values, NULL, err);
+    s = t_execute(c, &step, NULL, err);
     c->profiling = NULL;
     if (!s)
         *n = p.n;

@@ -32,8 +32,7 @@ static mn_status check_node(const mn_graph *g, uint32_t i, mn_error *err) {
 }
 
 mn_status t_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
-    memset(out, 0, sizeof *out);
-    memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
+    t_see(out, sizeof *out, in);
     const mn_graph *g = out->graph;
     if (!g || !out->symbol_max)
         return t_fail(err, MN_INVALID, ~0u, "mn_compile without graph or symbol_max");
@@ -49,6 +48,11 @@ mn_status t_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
     if (out->flags & ~(uint64_t)MN_COMPILE_DETERMINISTIC)
         return t_fail(err, MN_UNSUPPORTED, ~0u, "flags 0x%llx: one is unknown",
                       (unsigned long long)out->flags);
+    if (!out->n_sets)
+        out->n_sets = 1;
+    if (out->n_sets > T_MAX_SETS)
+        return t_fail(err, MN_UNSUPPORTED, ~0u, "%u sets of bindings; at most %u", out->n_sets,
+                      T_MAX_SETS);
     for (uint32_t i = out->node_lo; i < out->node_hi && !s; i++)
         s = check_node(g, i, err);
     return s;
@@ -138,20 +142,16 @@ static uint32_t judge(const mn_graph *g, const mn_node *n) {
 }
 
 /* Pure: no device work. The host asks once per graph, before any weight is read; it shows the
- * reasons. */
-mn_status t_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at, mn_verdict *out,
-                     uint32_t stride, mn_error *err) {
-    /* sizes at which est_us is asked; our answers do not depend on them */
+ * reasons. What compile would say is asked here: class, types of the cache, sizes. */
+mn_status t_supports(mn_device *d, const mn_compile *in, mn_verdict *out, uint32_t stride,
+                     mn_error *err) {
     (void)d;
-    (void)symbol_at;
-    mn_status s = check_graph(g, err);
-    for (uint32_t i = 0; i < g->n_nodes && !s; i++) {
-        s = check_node(g, i, err);
-        if (s)
-            break;
-        mn_verdict v = {.reason = judge(g, t_node(g, i))};
-        v.verdict = v.reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE; /* est_us 0: unknown */
-        char *to = (char *)out + (uint64_t)i * stride;
+    mn_compile c;
+    mn_status s = t_read_compile(in, &c, err);
+    for (uint32_t i = c.node_lo; i < c.node_hi && !s; i++) {
+        mn_verdict v = {.reason = judge(c.graph, t_node(c.graph, i))};
+        v.verdict = v.reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE; /* one_us, many_us: unknown */
+        char *to = (char *)out + (uint64_t)(i - c.node_lo) * stride;
         memcpy(to, &v, stride < sizeof v ? stride : sizeof v);
     }
     return s;
@@ -209,6 +209,7 @@ static mn_status plan(mn_device *d, const mn_compile *c, mn_program **out, mn_er
     p->graph = g;
     p->lo = c->node_lo;
     p->hi = c->node_hi;
+    p->n_sets = c->n_sets;
     p->symbol_max = (int64_t *)(p + 1);
     p->place = (uint64_t *)(p->symbol_max + g->n_symbols);
     p->w = (const t_weight **)(p->place + g->n_tensors);
@@ -245,7 +246,7 @@ mn_status t_estimate(mn_device *d, const mn_compile *in, mn_estimate *out, mn_er
         .precision = MN_PRECISION_EXACT,
         .weights = p->weight_bytes + sizeof(mn_weights) + c.graph->n_tensors * sizeof(t_weight),
         .scratch = p->scratch_bytes + sizeof(mn_context) + c.graph->n_symbols * 16 +
-                   c.graph->n_tensors * (sizeof(mn_binding) * MN_BINDING_SETS + 8) + sizeof *p +
+                   c.graph->n_tensors * (sizeof(mn_binding) * c.n_sets + 8) + sizeof *p +
                    4 * T_ALIGN,
         .import_peak = 0, /* nothing beyond the weights while they come in */
         .row_grain = 1,   /* we compute any number of rows: no rounding up */
@@ -328,10 +329,18 @@ mn_status t_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
 
 /* ---- a context: what one step after the other needs, allocated once -------------------------- */
 
-mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
+mn_status t_context_create(mn_program *p, const mn_context_params *in, mn_context **out,
+                           mn_error *err) {
     const mn_graph *g = p->graph;
     uint64_t bytes = sizeof(mn_context) + (uint64_t)g->n_symbols * 8 +
-                     (uint64_t)g->n_tensors * sizeof(mn_binding) * MN_BINDING_SETS;
+                     (uint64_t)g->n_tensors * sizeof(mn_binding) * p->n_sets;
+    mn_context_params params;
+    t_see(&params, sizeof params, in);
+    if (!params.queue)
+        return t_fail(err, MN_INVALID, ~0u, "context_create without a queue");
+    mn_status s = t_no_flags(params.flags, "context_create", err);
+    if (s)
+        return s;
     mn_context *c = t_new(p->dev->plugin, bytes);
     uint8_t *scratch = NULL;
     if (c)
@@ -340,10 +349,10 @@ mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_erro
         t_delete(p->dev->plugin, c);
         return t_no_memory(err, c ? p->scratch_bytes : bytes, "a context");
     }
-    *c = (mn_context){.prog = p, .queue = q, .scratch = scratch};
+    *c = (mn_context){.prog = p, .queue = params.queue, .scratch = scratch};
     c->values = (int64_t *)(c + 1);
     c->sets[0] = (mn_binding *)(c->values + g->n_symbols);
-    for (uint32_t i = 1; i < MN_BINDING_SETS; i++)
+    for (uint32_t i = 1; i < p->n_sets; i++)
         c->sets[i] = c->sets[i - 1] + g->n_tensors;
     *out = c;
     return MN_OK;
@@ -375,8 +384,8 @@ mn_status t_context_bind(mn_context *c, uint32_t set, const mn_binding *list, ui
                          uint32_t stride, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     mn_status s = MN_OK;
-    if (set >= MN_BINDING_SETS)
-        return t_fail(err, MN_INVALID, ~0u, "binding set %u; there are %u", set, MN_BINDING_SETS);
+    if (set >= c->prog->n_sets)
+        return t_fail(err, MN_INVALID, ~0u, "binding set %u; there are %u", set, c->prog->n_sets);
     c->bound[set] = false;
     memset(c->sets[set], 0, g->n_tensors * sizeof *c->sets[set]);
     for (uint32_t i = 0; i < n && !s; i++) {
@@ -439,16 +448,28 @@ static void run(void *arg, uint32_t i, uint32_t n) {
     t->kernel->run(&t->call, i, n);
 }
 
+/* Words that another device writes, or waits for, are for devices whose queues can wait. priority
+ * and deadline_ns are wishes: nothing here is ever late or waits. */
+mn_status t_see_step(const mn_context *c, const mn_step *in, mn_step *out, mn_error *err) {
+    t_see(out, sizeof *out, in);
+    if (out->n_waits || out->n_signals)
+        return t_fail(err, MN_UNSUPPORTED, ~0u, "a step that waits for words, or writes them");
+    if (out->set >= c->prog->n_sets || !c->bound[out->set])
+        return t_fail(err, MN_INVALID, ~0u, "binding set %u is not bound", out->set);
+    return t_no_flags(out->flags, "a step", err);
+}
+
 /* Allocates nothing, and is bounded. A GPU would have captured all of this for these values in
  * context_prepare, and here only launch it; event is then where the step ends. */
-mn_status t_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
-                    mn_error *err) {
+mn_status t_execute(mn_context *c, const mn_step *in, mn_event **event, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_host *h = p->dev->plugin->host;
-    if (set >= MN_BINDING_SETS || !c->bound[set])
-        return t_fail(err, MN_INVALID, ~0u, "binding set %u is not bound", set);
-    c->bindings = c->sets[set];
-    mn_status s = symbols(p->graph, values, p->symbol_max, c->values, err);
+    mn_step step;
+    mn_status s = t_see_step(c, in, &step, err);
+    if (s)
+        return s;
+    c->bindings = c->sets[step.set];
+    s = symbols(p->graph, step.values, p->symbol_max, c->values, err);
     uint32_t workers = h->workers(h->self);
     if (!workers)
         workers = 1;

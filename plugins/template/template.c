@@ -45,6 +45,20 @@ void t_give(void *dst, uint32_t capacity, void *src, uint32_t size) {
     memcpy(dst, src, size);
 }
 
+void t_see(void *to, uint32_t room, const void *params) {
+    uint32_t size;
+    memcpy(&size, params, sizeof size);
+    memset(to, 0, room);
+    memcpy(to, params, size < room ? size : room);
+}
+
+mn_status t_no_flags(uint64_t flags, const char *call, mn_error *err) {
+    if (!flags)
+        return MN_OK;
+    return t_fail(err, MN_UNSUPPORTED, ~0u, "%s: flags 0x%llx are unknown", call,
+                  (unsigned long long)flags);
+}
+
 /* ---- facts
  * --------------------------------------------------------------------------------------- The host
  * compares numbers, so state what is true and leave 0 what you do not know. */
@@ -85,7 +99,7 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     mn_device_info d = {
         .kind = MN_DEVICE_OTHER, /* not MN_DEVICE_CPU: `--device cpu` shall not mean this one */
         .name = "Template device",
-        .uid = "template-0",          /* yours: a PCI address or UUID, the same after a reboot */
+        .uid = T_UID,                 /* yours: a PCI address or UUID, the same after a reboot */
         .driver = T_ID " " T_VERSION, /* cached measurements are thrown away when it changes */
         /* devices with one pool share one memory: it is counted once */
         .mem_pool = "host",
@@ -109,8 +123,15 @@ static mn_status device_memory(mn_device *d, uint64_t *free_now, uint64_t *total
 
 /* The first call that may touch the driver. Contexts, streams, compilers: here, not in the
  * entry. */
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *in, mn_device **out,
+                             mn_error *err) {
+    mn_open_params p;
+    t_see(&p, sizeof p, in);
     mn_status s = only_one(i, err);
+    if (!s && p.uid.len && (p.uid.len != strlen(T_UID) || memcmp(p.uid.ptr, T_UID, p.uid.len)))
+        s = t_fail(err, MN_NO_DEVICE, ~0u, "the device is \"" T_UID "\", another one is meant");
+    if (!s)
+        s = t_no_flags(p.flags, "device_open", err);
     if (s)
         return s;
     mn_device *d = t_new(self, sizeof *d);
@@ -145,10 +166,12 @@ static mn_status self_test(mn_device *d, mn_error *err) {
 
 /* Ops and the newest contract version of each. A node of another op, or newer than this, is a no,
  * whatever supports() says. */
-static mn_status contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
+static mn_status contracts(void *self, const mn_op_contract **table, uint32_t *n,
+                           uint32_t *stride) {
     const t_plugin *p = self;
     *table = p->contracts;
     *n = T_N_KERNELS;
+    *stride = sizeof **table;
     return MN_OK;
 }
 
@@ -281,8 +304,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
                          .query = query,
                          .shutdown = shutdown};
     for (int i = 0; i < T_N_KERNELS; i++) {
-        p->contracts[i][0] = t_kernels[i].op;
-        p->contracts[i][1] = t_kernels[i].contract;
+        p->contracts[i].op = t_kernels[i].op;
+        p->contracts[i].contract = t_kernels[i].contract;
     }
     if (read_options(p, err)) {
         t_delete(p, p);

@@ -20,11 +20,13 @@
 #include <string.h>
 
 #define T_ID "template"
+#define T_UID "template-0" /* of the one device */
 #define T_VERSION "0.1"
 #define T_ALIGN 64u
 #define T_MAX_LINEAR 8u                 /* products that share one input */
 #define T_MAX_IN (1 + 2 * T_MAX_LINEAR) /* X, then weight and bias of each */
 #define T_NO_PLACE UINT64_MAX
+#define T_MAX_SETS 8u /* of bindings: a context has as many as mn_compile.n_sets asks for */
 #define T_N_KERNELS 4 /* rows of t_kernels */
 
 /* Nothing but minerva_plugin_entry may be exported, also when somebody compiles without
@@ -35,8 +37,8 @@
 typedef struct {
     mn_plugin api; /* what the host sees; api.self points back here */
     const mn_host *host;
-    uint32_t max_workers;               /* option `workers` */
-    uint32_t contracts[T_N_KERNELS][2]; /* op and version of each kernel */
+    uint32_t max_workers;                  /* option `workers` */
+    mn_op_contract contracts[T_N_KERNELS]; /* of each kernel */
 } t_plugin;
 
 struct mn_event {
@@ -82,6 +84,7 @@ struct mn_program {
     const mn_graph *graph;
     const t_weight **w; /* [n_tensors] entries of the weight set */
     uint32_t lo, hi;    /* nodes of the segment */
+    uint32_t n_sets;    /* of bindings */
     uint64_t scratch_bytes;
     uint64_t weight_bytes;
     int64_t *symbol_max; /* [n_symbols] */
@@ -98,10 +101,10 @@ typedef struct {
 struct mn_context {
     const mn_program *prog;
     mn_queue *queue;
-    int64_t *values;                   /* [n_symbols] of this step */
-    mn_binding *sets[MN_BINDING_SETS]; /* [n_tensors] each; buffer NULL = not bound */
-    bool bound[MN_BINDING_SETS];
-    const mn_binding *bindings; /* of this step: one of sets */
+    int64_t *values;              /* [n_symbols] of this step */
+    mn_binding *sets[T_MAX_SETS]; /* [n_tensors] each; buffer NULL = not bound */
+    bool bound[T_MAX_SETS];       /* the first n_sets of the program */
+    const mn_binding *bindings;   /* of this step: one of sets */
     uint8_t *scratch;
     t_profiling *profiling; /* NULL: nobody asks where the time goes */
 };
@@ -187,7 +190,11 @@ mn_status t_fail(mn_error *err, mn_status status, uint32_t node, const char *fmt
     __attribute__((format(printf, 4, 5)));
 mn_status t_no_memory(mn_error *err, uint64_t bytes, const char *what);
 void t_give(void *dst, uint32_t capacity, void *src, uint32_t size); /* R4 */
-uint64_t t_total_bytes(void);                                        /* of the device */
+/* Parameters of a call, which begin with their size: what is behind it is 0 (R10). */
+void t_see(void *to, uint32_t room, const void *params);
+/* MN_UNSUPPORTED for flags of a call that has none here. */
+mn_status t_no_flags(uint64_t flags, const char *call, mn_error *err);
+uint64_t t_total_bytes(void); /* of the device */
 /* zeroed; NULL = out of memory */
 static inline void *t_new(const t_plugin *p, uint64_t bytes) {
     void *m = p->host->alloc(p->host->self, bytes ? bytes : 1, T_ALIGN);
@@ -201,11 +208,11 @@ static inline void t_delete(const t_plugin *p, void *m) {
 
 /* ---- the functions of the table, by file ----------------------------------------------------- */
 /* memory.c */
-mn_status t_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
+mn_status t_alloc(mn_device *, const mn_alloc_params *, mn_buffer **, mn_error *);
 mn_status t_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
 void t_buffer_free(mn_buffer *);
 mn_status t_map(mn_buffer *, void **, mn_error *);
-mn_status t_queue_create(mn_device *, mn_queue **, mn_error *);
+mn_status t_queue_create(mn_device *, const mn_queue_params *, mn_queue **, mn_error *);
 void t_queue_free(mn_queue *);
 mn_status t_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
 mn_status t_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
@@ -224,16 +231,17 @@ mn_status t_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *,
 mn_status t_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
                     uint32_t, mn_event **, mn_error *);
 /* program.c */
-mn_status t_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
-                     mn_error *);
+mn_status t_supports(mn_device *, const mn_compile *, mn_verdict *, uint32_t, mn_error *);
 mn_status t_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
 mn_status t_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void t_program_free(mn_program *);
 mn_status t_program_save(const mn_program *, void *, uint64_t *);
-mn_status t_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
+mn_status t_context_create(mn_program *, const mn_context_params *, mn_context **, mn_error *);
 mn_status t_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                          mn_error *);
-mn_status t_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+/* what execute and the profile have of a step; MN_UNSUPPORTED, MN_INVALID */
+mn_status t_see_step(const mn_context *, const mn_step *in, mn_step *out, mn_error *);
+mn_status t_execute(mn_context *, const mn_step *, mn_event **, mn_error *);
 void t_context_free(mn_context *);
 /* profile.c */
 extern const mn_profile t_profile;

@@ -139,9 +139,15 @@ uint32_t mn_patterns_kinds(const mn_patterns *p, const char *name);
  * (EFBIG), or other users can write the file or a folder, or it is no regular file. These functions
  * never wait. */
 mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err);
+/* The file as it is now, read-only in memory until mn_cache_unmap: whoever replaces it leaves this
+ * one alone. An empty file is MN_IO_ERROR. */
+mn_status mn_cache_map(const char *name, uint64_t max, mn_str *out, mn_error *err);
+void mn_cache_unmap(mn_str mapped);
 /* Replaces the whole file; folders are created for this user only; a home folder that does not
  * exist is not created. */
 mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err);
+/* The same with what it is put together of, one after the other. */
+mn_status mn_cache_write_parts(const char *name, const mn_str *parts, uint32_t n, mn_error *err);
 void mn_cache_remove(const char *name);
 /* Opens the file for appending, and creates it if need be; each line is one write; close(*fd) by
  * the caller. Checked and failing as above. */

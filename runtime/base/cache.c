@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -184,17 +185,53 @@ static mn_status cache_read_file(int fd, const char *name, uint64_t max, mn_text
     return out->failed ? mn_fail_memory(err, total) : MN_OK;
 }
 
-static mn_status cache_read_entry(const char *name, uint64_t max, mn_text *out, mn_error *err) {
+/* For reading; the caller closes *fd. */
+static mn_status cache_open_entry(const char *name, int *fd, mn_error *err) {
     int folder;
     const char *leaf;
     mn_status status = open_folder(name, false, &folder, &leaf, err);
     if (status != MN_OK)
         return status;
-    int fd = openat(folder, leaf, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
+    *fd = openat(folder, leaf, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0)
         status = cache_fail_errno(err, name, "cannot open");
     close(folder);
-    if (fd < 0)
+    return status;
+}
+
+static mn_status cache_map_file(int fd, const char *name, uint64_t max, mn_str *out,
+                                mn_error *err) {
+    struct stat file;
+    mn_status st = check_own(fd, name, err);
+    if (st)
+        return st;
+    if (fstat(fd, &file))
+        return cache_fail_errno(err, name, "cannot look at it");
+    if ((uint64_t)file.st_size > max)
+        return fail_too_large(err, name, max);
+    if (!file.st_size)
+        return mn_fail(err, MN_IO_ERROR, "cache: %s: is empty", name);
+    void *at = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED)
+        return cache_fail_errno(err, name, "cannot map");
+    *out = (mn_str){at, (uint64_t)file.st_size};
+    return MN_OK;
+}
+
+static mn_status cache_map_entry(const char *name, uint64_t max, mn_str *out, mn_error *err) {
+    int fd;
+    mn_status status = cache_open_entry(name, &fd, err);
+    if (status != MN_OK)
+        return status;
+    status = cache_map_file(fd, name, max, out, err);
+    close(fd);
+    return status;
+}
+
+static mn_status cache_read_entry(const char *name, uint64_t max, mn_text *out, mn_error *err) {
+    int fd;
+    mn_status status = cache_open_entry(name, &fd, err);
+    if (status != MN_OK)
         return status;
     status = cache_read_file(fd, name, max, out, err);
     close(fd);
@@ -218,7 +255,7 @@ static mn_status write_file(int fd, const char *name, const char *data, uint64_t
 }
 
 /* No fsync: what a crash of the machine leaves behind is checked by who reads it. */
-static mn_status write_entry(const char *name, const void *data, uint64_t bytes, mn_error *err) {
+static mn_status write_entry(const char *name, const mn_str *parts, uint32_t n, mn_error *err) {
     char tmp[64]; /* threads may write the same name */
     int folder;
     const char *leaf;
@@ -230,8 +267,8 @@ static mn_status write_entry(const char *name, const void *data, uint64_t bytes,
     int fd = openat(folder, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         status = cache_fail_errno(err, name, "cannot create");
-    else
-        status = write_file(fd, name, data, bytes, err);
+    for (uint32_t i = 0; i < n && status == MN_OK; i++)
+        status = write_file(fd, name, parts[i].ptr, parts[i].len, err);
     if (fd >= 0 && close(fd) && status == MN_OK)
         status = cache_fail_errno(err, name, "cannot write");
     if (status == MN_OK && renameat(folder, tmp, folder, leaf))
@@ -258,9 +295,23 @@ mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *
     return cache_tell(cache_read_entry(name, max, out, &why), &why, err);
 }
 
-mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err) {
+mn_status mn_cache_map(const char *name, uint64_t max, mn_str *out, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
-    return cache_tell(write_entry(name, data, bytes, &why), &why, err);
+    return cache_tell(cache_map_entry(name, max, out, &why), &why, err);
+}
+
+void mn_cache_unmap(mn_str mapped) {
+    munmap((void *)(uintptr_t)mapped.ptr, (size_t)mapped.len);
+}
+
+mn_status mn_cache_write_parts(const char *name, const mn_str *parts, uint32_t n, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    return cache_tell(write_entry(name, parts, n, &why), &why, err);
+}
+
+mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err) {
+    const mn_str all = {data, bytes};
+    return mn_cache_write_parts(name, &all, 1, err);
 }
 
 static mn_status open_append(int folder, const char *leaf, const char *name, int *fd,

@@ -18,16 +18,19 @@ mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st) {
 mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
                           mn_buffer **out, mn_error *err) {
     const mn_engine_device *d = &e->devices[device];
+    const mn_alloc_params want = {.size = sizeof want,
+                                  .kind = kind & ~MN_UNZEROED,
+                                  .bytes = bytes ? bytes : 4,
+                                  .flags = kind & MN_UNZEROED ? MN_ALLOC_UNZEROED : 0};
     mn_status st = MN_OK;
-    MN_WATCHED(mn_callee_of(d), "alloc",
-               st = d->backend->alloc(d->device, bytes ? bytes : 4, kind, out, err));
+    MN_WATCHED(mn_callee_of(d), "alloc", st = d->backend->alloc(d->device, &want, out, err));
     if (!st)
         return st;
     *out = NULL;
     if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)
         return mn_engine_note(e, device, st);
     mn_fail_in(err, st, "%llu bytes of %s memory", (unsigned long long)bytes,
-               (kind & MN_MEM_KIND) == MN_MEM_DEVICE ? "device" : "pinned");
+               want.kind == MN_MEM_DEVICE ? "device" : "pinned");
     return st;
 }
 
@@ -186,7 +189,8 @@ static bool has_own_pages(const mn_engine *e, const mn_engine_device *d) {
 static void allocate_pinned(mn_engine *e, uint32_t i) {
     mn_engine_device *d = &e->devices[i];
     const uint64_t bytes = d->in.total * 4ull * e->ring;
-    if (d->unified || d->backend->alloc(d->device, bytes, MN_MEM_HOST_PINNED, &d->pinned, NULL)) {
+    if (d->unified ||
+        mn_usual_alloc(d->backend, d->device, bytes, MN_MEM_HOST_PINNED, &d->pinned, NULL)) {
         d->pinned = NULL;
         return;
     }
@@ -210,7 +214,7 @@ static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
     if (!d->at || (own && !d->packed) || !room)
         return mn_fail_memory(err, bytes);
     allocate_pinned(e, i);
-    return mn_engine_alloc(e, i, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->inputs, err);
+    return mn_engine_alloc(e, i, bytes, MN_MEM_DEVICE | MN_UNZEROED, &d->inputs, err);
 }
 
 /* State of the slots, and where ids are drawn to, on the device of the last segment. */
@@ -254,7 +258,7 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
         MN_WATCHED(mn_callee_of(d), "queue_create",
-                   st = d->backend->queue_create(d->device, &d->queue, err));
+                   st = mn_usual_queue(d->backend, d->device, &d->queue, err));
         mn_engine_note(e, i, st);
     }
     for (uint32_t i = 0; i < e->n_segments && !st; i++) {

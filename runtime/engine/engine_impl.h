@@ -3,6 +3,7 @@
 #ifndef MN_ENGINE_IMPL_H
 #define MN_ENGINE_IMPL_H
 #include "engine/engine.h"
+#include "usual.h"
 #include <string.h>
 
 /* One device of the placement: a queue, and what its segments share. */
@@ -61,13 +62,16 @@ typedef struct mn_transfer {
                 break;                                                                             \
     } while (0)
 
-/* The symbol values of one call: a copy, which the host does not read after it. */
+/* The step of one call: a copy, with the symbol values, which the host does not read after it. */
 typedef struct {
+    mn_step step;
     int64_t value[MN_SYM_COUNT];
-} mn_values;
-static inline const int64_t *mn_values_give(mn_values *copy, const int64_t *values) {
+} mn_given_step;
+static inline const mn_step *mn_step_give(mn_given_step *copy, uint32_t set,
+                                          const int64_t *values) {
     memcpy(copy->value, values, sizeof copy->value);
-    return copy->value;
+    copy->step = mn_usual_step(set, copy->value);
+    return &copy->step;
 }
 
 /* The device of the last segment: slots, history and ids are there. */
@@ -85,6 +89,8 @@ static inline mn_engine_device *mn_engine_output_device(const mn_engine *e) {
 /* ---- engine.c -------------------------------------------------------------------------------- */
 /* keeps the fault; gives st back */
 mn_status mn_engine_note(mn_engine *e, uint32_t device, mn_status st);
+/* kind: MN_MEM_*, with MN_UNZEROED where the contents may be anything. */
+#define MN_UNZEROED 0x100u
 mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_t kind,
                           mn_buffer **out, mn_error *err);
 

@@ -39,7 +39,7 @@ static mn_status read_to_host(const observer *o, mn_engine_segment *s, mn_buffer
     mn_event *done = NULL;
     void *map = NULL;
     mn_status st =
-        mn_engine_alloc(o->e, s->device, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, &pinned, err);
+        mn_engine_alloc(o->e, s->device, bytes, MN_MEM_HOST_PINNED | MN_UNZEROED, &pinned, err);
     if (st)
         return st;
     st = d->backend->map(pinned, &map, err);

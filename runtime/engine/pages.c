@@ -117,7 +117,7 @@ static mn_status test_group(mn_engine *e, mn_engine_segment *s, uint32_t group, 
     unsigned char *pages = mn_alloc(2, (size_t)bytes);
     if (!pages)
         return mn_fail_memory(err, 2 * bytes);
-    const uint32_t kind = MN_MEM_HOST_PINNED | MN_MEM_UNZEROED;
+    const uint32_t kind = MN_MEM_HOST_PINNED | MN_UNZEROED;
     mn_status st = mn_engine_alloc(e, s->device, 2 * bytes, kind, &pinned, err);
     if (!st)
         st = mn_engine_note(e, s->device, d->backend->map(pinned, &map, err));
@@ -184,7 +184,7 @@ static mn_status stage_create(mn_engine *e, uint32_t device, const uint32_t *n_p
             x->bytes += n_pages[k] * own_page_bytes(e, &e->segments[i], k);
     if (is_direct(d) || !x->bytes)
         return MN_OK;
-    const uint32_t kind = MN_MEM_HOST_PINNED | MN_MEM_UNZEROED;
+    const uint32_t kind = MN_MEM_HOST_PINNED | MN_UNZEROED;
     mn_status st = mn_engine_alloc(e, device, x->bytes * e->pages->n_places, kind, &x->buffer, err);
     if (!st)
         st = mn_engine_note(e, device, d->backend->map(x->buffer, &map, err));

@@ -14,7 +14,7 @@ static mn_status allocate_logits(mn_engine *e, mn_error *err) {
         return MN_OK;
     if (!mn_tensor_bytes(&e->graph->abi, logits, d->symbol_max, &bytes))
         return mn_fail(err, MN_INVALID, "logits: their size overflows");
-    return mn_engine_alloc(e, at, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->at[logits], err);
+    return mn_engine_alloc(e, at, bytes, MN_MEM_DEVICE | MN_UNZEROED, &d->at[logits], err);
 }
 
 static mn_status compile_front(mn_engine *e, mn_error *err) {
@@ -30,7 +30,7 @@ static mn_status compile_front(mn_engine *e, mn_error *err) {
                st = d->backend->compile(d->device, c, &s->program, err));
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
-                   st = d->backend->context_create(s->program, d->queue, &s->context, err));
+                   st = mn_usual_context(d->backend, s->program, d->queue, &s->context, err));
     if (!st)
         st = mn_engine_segment_bind(e, s, MN_SET_PLAIN, MN_SET_LOGITS, err);
     return mn_engine_note(e, s->device, st);

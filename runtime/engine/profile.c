@@ -42,9 +42,9 @@ static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_u
 static mn_status run_profile(const mn_profile *p, mn_context *context, uint32_t set,
                              const int64_t *symbols, mn_profile_unit *units, uint32_t room,
                              uint32_t *n, mn_error *err) {
-    mn_values given;
+    mn_given_step given;
     *n = room;
-    return p->execute(context, set, mn_values_give(&given, symbols), units, sizeof *units, n, err);
+    return p->execute(context, mn_step_give(&given, set, symbols), units, sizeof *units, n, err);
 }
 
 mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn_context *context,

@@ -375,7 +375,7 @@ static mn_status allocate_logits(mn_engine *e, mn_error *err) {
     mn_buffer **there = &d->at[mn_graph_rows(e->graph)];
     mn_status st = MN_OK;
     if (!*here)
-        st = mn_engine_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, here, err);
+        st = mn_engine_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_UNZEROED, here, err);
     if (!st && !e->logits_map) {
         st = d->backend->map(*here, (void **)&e->logits_map, err);
         mn_engine_note(e, at, st);
@@ -383,7 +383,7 @@ static mn_status allocate_logits(mn_engine *e, mn_error *err) {
     if (st || e->logits_crosses)
         return st;
     if (!*there)
-        st = mn_engine_alloc(e, at, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, there, err);
+        st = mn_engine_alloc(e, at, bytes, MN_MEM_DEVICE | MN_UNZEROED, there, err);
     if (st)
         return st;
     return bind_logits(e, err);

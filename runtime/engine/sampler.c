@@ -73,7 +73,8 @@ static mn_status add_tensor(mn_engine_sampler *x, int32_t t, mn_error *err) {
         !mn_tensor_bytes(&x->graph->abi, b->tensor, x->symbols, &b->bytes))
         return mn_fail(err, MN_UNSUPPORTED, "SAMPLE has operands that are not known");
     MN_WATCHED(callee_of(x), "alloc",
-               st = x->backend->alloc(x->device, b->bytes, MN_MEM_DEVICE, &b->buffer, err));
+               st =
+                   mn_usual_alloc(x->backend, x->device, b->bytes, MN_MEM_DEVICE, &b->buffer, err));
     x->n_tensors += !st;
     return st;
 }
@@ -102,6 +103,7 @@ static const mn_compile *question(const mn_engine_sampler *x, const mn_offer *o,
         .weights = x->weights,
         .k_dtype = MN_F32,
         .v_dtype = MN_F32,
+        .n_sets = 1,
     };
     const mn_compile *given = mn_given_compile(&c, owner);
     if (!given)
@@ -136,7 +138,7 @@ static mn_status compile_sampler(mn_engine_sampler *x, const mn_offer *o, mn_err
     MN_WATCHED(callee_of(x), "compile", st = b->compile(x->device, c, &x->program, err));
     if (!st)
         MN_WATCHED(callee_of(x), "context_create",
-                   st = b->context_create(x->program, x->queue, &x->context, err));
+                   st = mn_usual_context(b, x->program, x->queue, &x->context, err));
     return st;
 }
 
@@ -161,8 +163,9 @@ static mn_status allocate(mn_engine *e, mn_engine_sampler *x, mn_error *err) {
     x->words = mn_alloc(words, sizeof *x->words);
     if (!x->words)
         return mn_fail_memory(err, words * sizeof *x->words);
-    MN_WATCHED(callee_of(x), "alloc",
-               st = b->alloc(x->device, sizeof *x->result, MN_MEM_HOST_PINNED, &x->results, err));
+    MN_WATCHED(
+        callee_of(x), "alloc",
+        st = mn_usual_alloc(b, x->device, sizeof *x->result, MN_MEM_HOST_PINNED, &x->results, err));
     if (!st)
         MN_WATCHED(callee_of(x), "map", st = b->map(x->results, (void **)&x->result, err));
     return st ? st : bind(x, err);
@@ -225,7 +228,7 @@ mn_status mn_engine_make_sampler(mn_engine *e, const mn_offer *o, const mn_model
     for (size_t i = 0; i < MN_COUNT(ones); i++)
         x->symbols[ones[i]] = 1;
     MN_WATCHED(callee_of(x), "queue_create",
-               st = x->backend->queue_create(x->device, &x->queue, err));
+               st = mn_usual_queue(x->backend, x->device, &x->queue, err));
     if (!st)
         st = compile_sampler(x, o, err);
     if (!st)
@@ -406,10 +409,10 @@ static mn_status execute(mn_engine_sampler *x, mn_error *err) {
         {io->top_logprobs, offsetof(drawn, top_logprobs), sizeof x->result->top_logprobs},
     };
     mn_event *done = NULL;
-    mn_values given;
+    mn_given_step given;
     mn_status st;
     MN_WATCHED(callee_of(x), "execute",
-               MN_RETRY(st, x->backend->execute(x->context, 0, mn_values_give(&given, x->symbols),
+               MN_RETRY(st, x->backend->execute(x->context, mn_step_give(&given, 0, x->symbols),
                                                 NULL, err)));
     for (size_t i = 0; i < MN_COUNT(all) && !st; i++)
         st = read_drawn(x, all[i].tensor, all[i].to, all[i].bytes,

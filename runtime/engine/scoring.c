@@ -110,7 +110,7 @@ static mn_status compile_program(mn_engine *e, mn_engine_program *x, mn_error *e
                st = d->backend->compile(d->device, c, &x->program, err));
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
-                   st = d->backend->context_create(x->program, d->queue, &x->context, err));
+                   st = mn_usual_context(d->backend, x->program, d->queue, &x->context, err));
     return mn_engine_note(e, s->device, st);
 }
 

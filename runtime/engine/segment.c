@@ -57,6 +57,7 @@ const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine
         .weights = s->weights,
         .k_dtype = s->k_dtype,
         .v_dtype = s->v_dtype,
+        .n_sets = MN_BINDING_SETS,
     };
     const mn_compile *given = mn_given_compile(&c, owner);
     if (!given)
@@ -166,7 +167,7 @@ static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t gro
     const bool zeroed = kv->flags & MN_KV_ZEROED;
     uint32_t kind = MN_MEM_DEVICE;
     if (!zeroed)
-        kind = MN_MEM_DEVICE | MN_MEM_UNZEROED;
+        kind = MN_MEM_DEVICE | MN_UNZEROED;
     return mn_engine_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
 }
 
@@ -258,7 +259,7 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
         st = compile_segment(e, s, err);
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
-                   st = d->backend->context_create(s->program, d->queue, &s->context, err));
+                   st = mn_usual_context(d->backend, s->program, d->queue, &s->context, err));
     mn_engine_note(e, s->device, st);
     for (uint32_t i = 0; i < e->graph->hp.n_kv && !st; i++)
         if (s->kv[i].page_tokens)
@@ -380,14 +381,14 @@ mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const in
     const mn_engine_device *d = device_of(e, s);
     const mn_backend *b = d->backend;
     int64_t own[MN_SYM_COUNT];
-    mn_values given;
+    mn_given_step given;
     mn_status st = MN_OK;
     if (!MN_HAS(mn_backend, b, context_prepare))
         return MN_OK;
     own_symbols(e, s, symbols, own);
-    MN_WATCHED(mn_callee_of(d), "context_prepare",
-               MN_RETRY(st, b->context_prepare(s->context, MN_SET_PLAIN,
-                                               mn_values_give(&given, own), err)));
+    MN_WATCHED(
+        mn_callee_of(d), "context_prepare",
+        MN_RETRY(st, b->context_prepare(s->context, mn_step_give(&given, MN_SET_PLAIN, own), err)));
     return mn_engine_note(e, s->device, st);
 }
 
@@ -410,7 +411,7 @@ mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn
     const mn_backend *b = device_of(e, s)->backend;
     const uint64_t expected_ns = mn_engine_segment_ns(s, x->symbols);
     int64_t own[MN_SYM_COUNT];
-    mn_values given;
+    mn_given_step given;
     mn_status st;
     own_symbols(e, s, x->symbols, own);
     const mn_arithmetic before = mn_arithmetic_now();
@@ -418,7 +419,7 @@ mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn
     if (x->profile)
         st = mn_engine_segment_profile(e, s, context, set, own, err);
     else
-        MN_RETRY(st, b->execute(context, set, mn_values_give(&given, own), event, err));
+        MN_RETRY(st, b->execute(context, mn_step_give(&given, set, own), event, err));
     mn_call_end(call);
     check_arithmetic(device_of(e, s), &before);
     return mn_engine_note(e, s->device, st);

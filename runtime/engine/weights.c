@@ -187,7 +187,7 @@ static uint32_t start_putters(importer *all, putter *p, uint32_t n_wanted, mn_st
         };
         p[n].in_flight = IN_FLIGHT / n_wanted;
         if (n)
-            *st = b->queue_create(in->device, &p[n].queue, &p[n].err);
+            *st = mn_usual_queue(b, in->device, &p[n].queue, &p[n].err);
         if (!*st && n && pthread_create(&p[n].thread, NULL, put_some, &p[n])) {
             b->queue_free(p[n].queue);
             break;

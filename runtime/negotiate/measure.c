@@ -4,6 +4,7 @@
  * is kept here: rates.c has the cache. */
 #include "negotiate/offer.h"
 #include "registry/small_graph.h"
+#include "usual.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us
     int64_t given = rows;
     if (MN_HAS(mn_backend, b, context_prepare))
         MN_WATCHED(be->d.callee, "context_prepare",
-                   b->context_prepare(m->context, 0, &given, NULL));
+                   mn_usual_prepare(b, m->context, 0, &given, NULL));
     for (int i = 0; i < RUNS && (i < 2 || spent < BUDGET_US); i++) {
         const uint64_t begin = mn_now_ns();
         const mn_status st = mn_small_run_step(&be->d, m, rows, &e);
@@ -162,9 +163,9 @@ static bool to_and_fro(bench *be, const copy_ends *ends, uint64_t bytes, double 
 }
 
 static mn_status make_ends(const mn_small_device *d, uint64_t bytes, copy_ends *ends, mn_error *e) {
-    mn_status st = d->b->alloc(d->dev, bytes, MN_MEM_DEVICE, &ends->device, e);
+    mn_status st = mn_usual_alloc(d->b, d->dev, bytes, MN_MEM_DEVICE, &ends->device, e);
     if (!st)
-        st = d->b->alloc(d->dev, bytes, MN_MEM_HOST_PINNED, &ends->host, e);
+        st = mn_usual_alloc(d->b, d->dev, bytes, MN_MEM_HOST_PINNED, &ends->host, e);
     return st;
 }
 
@@ -338,7 +339,7 @@ bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, 
     mn_status st = MN_OK;
     *out = (mn_measured){0};
     note[0] = 0;
-    MN_WATCHED(p->callee, "queue_create", st = b->queue_create(o->device, &be.d.queue, &e));
+    MN_WATCHED(p->callee, "queue_create", st = mn_usual_queue(b, o->device, &be.d.queue, &e));
     if (st)
         return measure_say(&be, "a queue", st, &e);
     mn_sealed *fill = make_fill(&be.d);

@@ -25,6 +25,9 @@
  * is remembered is measured again */
 #define MN_REQUEST_AGAIN 16u
 
+/* Sets of bindings of a context: a step with the logits, and one without. */
+#define MN_BINDING_SETS 2u
+
 /* Who wants to know how far an import is; done: 0 to 1; non-zero: cancel. fn may be NULL. */
 typedef struct {
     int32_t (*fn)(void *arg, float done, const char *what);
@@ -135,6 +138,7 @@ typedef struct {
     mn_offer_stage stage;
     /* [n_nodes] what the device said, corrected where it cannot be; NULL = it was not asked */
     mn_verdict *verdicts;
+    uint8_t *said; /* [n_nodes] whose word the verdict is: MN_SAID_* */
     /* [n_nodes] 1: may be placed there, with the nodes that must stay together */
     uint8_t *can;
     uint32_t n_can;

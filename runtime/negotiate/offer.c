@@ -38,14 +38,21 @@ static mn_status refuse_by(mn_offer *o, mn_status st, mn_error *why) {
 
 /* The operations that a plugin knows, each with the newest contract. */
 typedef struct {
-    const uint32_t (*at)[2];
-    uint32_t n;
+    const mn_op_contract *at;
+    uint32_t n, stride;
 } contract_list;
 
+static const mn_op_contract *contract_at(const contract_list *list, uint32_t i) {
+    return (const mn_op_contract *)(const void *)((const char *)list->at +
+                                                  (size_t)i * list->stride);
+}
+
 static uint32_t contract_state(const contract_list *list, const mn_node *node) {
-    for (uint32_t i = 0; i < list->n; i++)
-        if (list->at[i][0] == node->op)
-            return list->at[i][1] >= node->contract ? MN_SAID : MN_SAID_OLD_CONTRACT;
+    for (uint32_t i = 0; i < list->n; i++) {
+        const mn_op_contract *c = contract_at(list, i);
+        if (c->op == node->op)
+            return c->contract >= node->contract ? MN_SAID : MN_SAID_OLD_CONTRACT;
+    }
     return MN_SAID_UNKNOWN_OP;
 }
 
@@ -56,8 +63,8 @@ static bool knows_any(const contract_list *list, const mn_graph *g) {
     return false;
 }
 
-/* A verdict that cannot be is a no, with its origin in pad. */
-static void correct_verdict(const contract_list *list, const mn_node *node, mn_verdict *v) {
+/* A verdict that cannot be is a no. The result: MN_SAID_*, its origin. */
+static uint8_t correct_verdict(const contract_list *list, const mn_node *node, mn_verdict *v) {
     const bool exists = v->verdict >= MN_VERDICT_ASK && v->verdict <= MN_VERDICT_NATIVE;
     uint32_t state = contract_state(list, node);
     if (state == MN_SAID && !exists)
@@ -66,7 +73,7 @@ static void correct_verdict(const contract_list *list, const mn_node *node, mn_v
         state = MN_SAID; /* it knows best why not */
     if (state != MN_SAID)
         *v = (mn_verdict){.verdict = MN_VERDICT_NO};
-    v->pad = state;
+    return (uint8_t)state;
 }
 
 static mn_status ask_contracts(mn_offer *o, contract_list *list) {
@@ -74,47 +81,46 @@ static mn_status ask_contracts(mn_offer *o, contract_list *list) {
     mn_status st = MN_OK;
     o->stage = MN_STAGE_CONTRACTS;
     MN_WATCHED(p->callee, "contracts",
-               st = p->backend->contracts(p->plugin->self, &list->at, &list->n));
-    if (st || (list->n && !list->at) || list->n > MAX_CONTRACTS)
+               st = p->backend->contracts(p->plugin->self, &list->at, &list->n, &list->stride));
+    const bool is_short = list->n && list->stride < MN_UP_TO(mn_op_contract, contract);
+    if (st || (list->n && !list->at) || is_short || list->n > MAX_CONTRACTS)
         return offer_refuse(o, MN_UNSUPPORTED, "cannot list the operations that it knows");
     return MN_OK;
 }
 
-/* One call of supports, with symbol values in pages of their own. */
-static mn_status ask_supports(mn_offer *o, const mn_graph *g, const int64_t *symbols,
-                              mn_error *why) {
+/* One call of supports, with the question in pages of its own. */
+static mn_status ask_supports(mn_offer *o, const mn_compile *question, mn_error *why) {
     const mn_plugin_record *p = o->record->plugin;
     mn_sealed *pages;
-    const int64_t *given = mn_given_array(symbols, MN_SYM_COUNT, sizeof *symbols, &pages);
+    const mn_compile *given = mn_given_compile(question, &pages);
     mn_status st = MN_OK;
     if (!given)
-        return mn_fail_memory(why, MN_SYM_COUNT * sizeof *symbols);
-    MN_WATCHED(
-        p->callee, "supports",
-        st = p->backend->supports(o->device, g, given, o->verdicts, sizeof *o->verdicts, why));
+        return mn_fail_memory(why, sizeof *question);
+    MN_WATCHED(p->callee, "supports",
+               st = p->backend->supports(o->device, given, o->verdicts, sizeof *o->verdicts, why));
     mn_sealed_free(pages);
     return st;
 }
 
-/* g: sealed */
-static mn_status ask_verdicts(mn_offer *o, const mn_graph *g, const int64_t *symbols) {
-    contract_list list = {NULL, 0};
+static mn_status ask_verdicts(mn_offer *o, const mn_compile *question) {
+    const mn_graph *g = question->graph;
+    contract_list list = {NULL, 0, 0};
     mn_error why = MN_ERROR_INIT;
     mn_status st = ask_contracts(o, &list);
     if (st)
         return st;
     for (uint32_t i = 0; i < list.n; i++)
-        if (list.at[i][0] == MN_OP_SAMPLE)
-            o->sample_contract = list.at[i][1];
+        if (contract_at(&list, i)->op == MN_OP_SAMPLE)
+            o->sample_contract = contract_at(&list, i)->contract;
     o->stage = MN_STAGE_VERDICTS;
     if (knows_any(&list, g))
-        st = ask_supports(o, g, symbols, &why);
+        st = ask_supports(o, question, &why);
     if (st) {
         memset(o->verdicts, 0, g->n_nodes * sizeof *o->verdicts);
         return refuse_by(o, st, &why);
     }
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        correct_verdict(&list, &g->nodes[i], &o->verdicts[i]);
+        o->said[i] = correct_verdict(&list, &g->nodes[i], &o->verdicts[i]);
     return MN_OK;
 }
 
@@ -261,11 +267,14 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
     if (offer_open_device(o))
         return MN_OK;
     o->verdicts = mn_calloc(n_nodes, sizeof *o->verdicts);
+    o->said = mn_calloc(n_nodes, 1);
     o->can = mn_calloc(n_nodes, 1);
-    if (!o->verdicts || !o->can)
+    if (!o->verdicts || !o->said || !o->can)
         return mn_fail_memory(err, n_nodes * sizeof *o->verdicts);
     mn_request_symbols(r, 1, symbols);
-    if (ask_verdicts(o, g->given, symbols))
+    const mn_compile whole =
+        mn_segment_question(g, 0, n_nodes, r->precision, r->k_dtype, r->v_dtype, symbols);
+    if (ask_verdicts(o, &whole))
         return MN_OK;
     set_can(o, &g->abi);
     if (o->n_can && ask_memory(o, g, r))
@@ -279,6 +288,7 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
 
 void mn_offer_free(mn_offer *o) {
     mn_free(o->verdicts);
+    mn_free(o->said);
     mn_free(o->can);
     mn_segment_answers_free(o);
     if (o->device)

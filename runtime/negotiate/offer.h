@@ -23,7 +23,7 @@ static inline bool mn_offer_is_whole(const mn_offer *o, const mn_model_graph *g)
 }
 
 /* ---- refusal.c ------------------------------------------------------------------------------- */
-/* The origin of a verdict; kept in the pad of our copy. */
+/* The origin of a verdict: mn_offer.said. */
 enum { MN_SAID, MN_SAID_UNKNOWN_OP, MN_SAID_OLD_CONTRACT, MN_SAID_NO_VERDICT };
 /* why not; "" = it does not say */
 void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *out, size_t cap);
@@ -47,6 +47,10 @@ bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);
 mn_status mn_segment_ask(mn_offer *o, const mn_model_graph *g, const mn_request *r, mn_segment *s,
                          mn_error *err);
 void mn_segment_answers_free(mn_offer *o);
+/* Of nodes [lo, hi); symbols: [MN_SYM_COUNT], maxima, which stay the caller's. */
+mn_compile mn_segment_question(const mn_model_graph *g, uint32_t lo, uint32_t hi,
+                               uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
+                               const int64_t *symbols);
 /* maxima; MN_SYM_PAGES is n_pages */
 void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max);
 /* Entries of a slot's row of the page tables: of the group with the smallest pages. */

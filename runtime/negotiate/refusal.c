@@ -74,7 +74,7 @@ static void ask_reason(const mn_offer *o, uint32_t reason, char *why, size_t cap
 
 void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) {
     why[0] = 0;
-    switch (o->verdicts[i].pad) {
+    switch (o->said[i]) {
     case MN_SAID_UNKNOWN_OP:
         snprintf(why, cap, "the plugin does not know the operation");
         break;
@@ -105,7 +105,7 @@ static bool is_first_no(const mn_offer *o, const mn_graph *g, uint32_t i) {
 static bool same_reason(const mn_offer *o, uint32_t a, uint32_t b) {
     const mn_verdict *x = &o->verdicts[a];
     const mn_verdict *y = &o->verdicts[b];
-    return x->pad == y->pad && x->reason == y->reason;
+    return o->said[a] == o->said[b] && x->reason == y->reason;
 }
 
 /* The first node with its reason, among the first of their kinds. */

@@ -59,9 +59,9 @@ int64_t mn_segment_row(const mn_segment *s, const mn_request *r) {
     return most;
 }
 
-static mn_compile segment_question(const mn_model_graph *g, uint32_t lo, uint32_t hi,
-                                   uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
-                                   const int64_t *symbols) {
+mn_compile mn_segment_question(const mn_model_graph *g, uint32_t lo, uint32_t hi,
+                               uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
+                               const int64_t *symbols) {
     return (mn_compile){.size = sizeof(mn_compile),
                         .precision = precision,
                         .graph = g->given,
@@ -69,7 +69,8 @@ static mn_compile segment_question(const mn_model_graph *g, uint32_t lo, uint32_
                         .node_hi = hi,
                         .symbol_max = symbols,
                         .k_dtype = k_dtype,
-                        .v_dtype = v_dtype};
+                        .v_dtype = v_dtype,
+                        .n_sets = MN_BINDING_SETS};
 }
 
 /* ---- estimates ------------------------------------------------------------------------------- */
@@ -126,7 +127,7 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
     int64_t symbols[MN_SYM_COUNT];
     mn_estimate e;
     mn_request_symbols(r, 1, symbols);
-    mn_compile c = segment_question(g, lo, hi, r->precision, r->k_dtype, r->v_dtype, symbols);
+    mn_compile c = mn_segment_question(g, lo, hi, r->precision, r->k_dtype, r->v_dtype, symbols);
     mn_status st = ask_estimate(o, &c, &e, err);
     if (st)
         return st;
@@ -219,8 +220,8 @@ static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const m
                              mn_segment *s, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_request_symbols(r, 1, symbols);
-    mn_compile c =
-        segment_question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype, o->v_dtype, symbols);
+    mn_compile c = mn_segment_question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype,
+                                       o->v_dtype, symbols);
     mn_status st = ask_kv(o, g, &c, r, s, err);
     if (st)
         return st;

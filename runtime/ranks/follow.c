@@ -3,6 +3,7 @@
  * ends the group, for this rank has fallen behind. Objects are freed when the work that may use
  * them is over: the last event of each queue tells. */
 #include "ranks/ranks_impl.h"
+#include "usual.h"
 #include <string.h>
 
 typedef enum { NOTHING, BUFFER, QUEUE, WEIGHTS, LAYOUT, PROGRAM, CONTEXT } object_kind;
@@ -125,10 +126,10 @@ static void follower_close_device(follower *f) {
 /* ---- what is told ---------------------------------------------------------------------------- */
 static mn_status do_join(follower *f, mn_text *more) {
     const mn_ranks_params *p = &f->r->params;
-    uint8_t id[MN_GROUP_ID_BYTES];
+    uint8_t id[MN_MAX_GROUP_ID] = {0};
     mn_device *device = NULL;
     (void)more;
-    mn_take(&f->in, id, sizeof id);
+    mn_take(&f->in, id, f->plugin->group->id_bytes);
     if (f->device)
         return mn_fail(&f->err, MN_INVALID, "the group is open");
     const mn_status st = f->plugin->group->join(f->self, p->device->index, p->place.rank,
@@ -165,13 +166,16 @@ static mn_status do_free(follower *f, mn_text *more) {
 
 static mn_status do_alloc(follower *f, mn_text *more) {
     object *o = follower_place(f);
-    const uint64_t bytes = mn_take_u64(&f->in);
-    const uint32_t kind = mn_take_u32(&f->in);
+    mn_alloc_params want = {.size = sizeof want};
+    want.kind = mn_take_u32(&f->in);
+    want.bytes = mn_take_u64(&f->in);
+    want.align = mn_take_u64(&f->in);
+    want.flags = mn_take_u64(&f->in);
     mn_buffer *buffer = NULL;
     (void)more;
     if (!o)
         return fail_message(f, "a place");
-    const mn_status st = f->b->alloc(f->device, bytes, kind, &buffer, &f->err);
+    const mn_status st = f->b->alloc(f->device, &want, &buffer, &f->err);
     if (!st)
         *o = (object){.kind = BUFFER, .what = buffer};
     return st;
@@ -179,11 +183,14 @@ static mn_status do_alloc(follower *f, mn_text *more) {
 
 static mn_status do_queue(follower *f, mn_text *more) {
     object *o = follower_place(f);
+    mn_queue_params params = {.size = sizeof params};
+    params.flags = mn_take_u32(&f->in);
+    params.priority = (int32_t)mn_take_u32(&f->in);
     mn_queue *queue = NULL;
     (void)more;
     if (!o)
         return fail_message(f, "a place");
-    const mn_status st = f->b->queue_create(f->device, &queue, &f->err);
+    const mn_status st = f->b->queue_create(f->device, &params, &queue, &f->err);
     if (!st)
         *o = (object){.kind = QUEUE, .what = queue};
     return st;
@@ -353,7 +360,7 @@ static mn_status do_context(follower *f, mn_text *more) {
     (void)more;
     if (!o || !p || !q)
         return fail_message(f, "a place, a program or a queue");
-    const mn_status st = f->b->context_create(p->what, q->what, &context, &f->err);
+    const mn_status st = mn_usual_context(f->b, p->what, q->what, &context, &f->err);
     if (!st)
         *o = (object){.kind = CONTEXT,
                       .what = context,
@@ -406,7 +413,7 @@ static mn_status do_prepare(follower *f, mn_text *more) {
         return fail_message(f, "a context");
     mn_status st = MN_OK;
     if (!f->in.bad && MN_HAS(mn_backend, f->b, context_prepare))
-        st = f->b->context_prepare(c->what, set, symbols, &f->err);
+        st = mn_usual_prepare(f->b, c->what, set, symbols, &f->err);
     mn_free(symbols);
     return st;
 }
@@ -422,7 +429,7 @@ static mn_status do_execute(follower *f, mn_text *more) {
         return fail_message(f, "a context");
     mn_status st = MN_OK;
     if (!f->in.bad)
-        st = f->b->execute(c->what, set, symbols, &event, &f->err);
+        st = mn_usual_execute(f->b, c->what, set, symbols, &event, &f->err);
     mn_free(symbols);
     object *q = &f->objects[c->queue];
     if (q->kind == QUEUE && q->last)

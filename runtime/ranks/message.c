@@ -192,7 +192,8 @@ static mn_status take_graph(mn_reader *r, mn_arena *arena, const mn_graph **out,
 
 /* ---- what is compiled ------------------------------------------------------------------------ */
 void mn_put_compile(mn_text *to, const mn_compile *c) {
-    const uint32_t plain[] = {c->precision, c->node_lo, c->node_hi, c->k_dtype, c->v_dtype};
+    const uint32_t n_sets = MN_HAS(mn_compile, c, n_sets) ? c->n_sets : 0;
+    const uint32_t plain[] = {c->precision, c->node_lo, c->node_hi, c->k_dtype, c->v_dtype, n_sets};
     mn_put(to, plain, sizeof plain);
     mn_put_u64(to, MN_HAS(mn_compile, c, flags) ? c->flags : 0);
     put_graph(to, c->graph);
@@ -206,6 +207,7 @@ mn_status mn_take_compile(mn_reader *r, mn_arena *arena, mn_compile *out, mn_err
     out->node_hi = mn_take_u32(r);
     out->k_dtype = mn_take_u32(r);
     out->v_dtype = mn_take_u32(r);
+    out->n_sets = mn_take_u32(r);
     out->flags = mn_take_u64(r);
     const mn_status st = take_graph(r, arena, &out->graph, err);
     if (st)

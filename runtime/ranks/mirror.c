@@ -6,6 +6,7 @@
  * Objects are numbers to the others, from 1; a free one is used again. Pinned memory is rank 0's
  * alone: a copy out of it is told as a write of its bytes. Events are the member's own. */
 #include "ranks/ranks_impl.h"
+#include "usual.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -224,11 +225,13 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
 }
 
 /* All ranks are inside join at the same time: the others are told first, and answer last. */
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
     mn_ranks *r = self;
     const mn_group *g = r->params.device->plugin->group;
-    uint8_t id[MN_GROUP_ID_BYTES];
+    uint8_t id[MN_MAX_GROUP_ID];
     (void)i;
+    (void)params; /* there is one device, whose uid is the mirror's own */
     mn_status st = g->make_id(r->inner_self, id, err);
     if (st)
         return st;
@@ -236,7 +239,7 @@ static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *
     if (!o)
         return fail_make(r, err);
     mirror_begin(r, MN_SAY_JOIN);
-    mn_put(&r->out, id, sizeof id);
+    mn_put(&r->out, id, g->id_bytes);
     mirror_end(r);
     mirror_flush(r);
     mn_device *inner = NULL;
@@ -302,14 +305,14 @@ static mn_status device_memory(mn_device *device, uint64_t *free_bytes, uint64_t
     return st;
 }
 
-static mn_status contracts(void *self, const uint32_t (**list)[2], uint32_t *n) {
+static mn_status contracts(void *self, const mn_op_contract **list, uint32_t *n, uint32_t *stride) {
     const mn_ranks *r = self;
-    return r->inner->contracts(r->inner_self, list, n);
+    return r->inner->contracts(r->inner_self, list, n, stride);
 }
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
-                          uint32_t stride, mn_error *err) {
-    return mirror_of(d)->r->inner->supports(mirror_of(d)->inner, g, symbols, v, stride, err);
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
+    return mirror_of(d)->r->inner->supports(mirror_of(d)->inner, c, v, stride, err);
 }
 
 static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
@@ -342,10 +345,9 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
 }
 
 /* ---- memory and queues ----------------------------------------------------------------------- */
-static mn_status alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
-                       mn_error *err) {
+static mn_status alloc(mn_device *d, const mn_alloc_params *a, mn_buffer **out, mn_error *err) {
     mn_ranks *r = mirror_of(d)->r;
-    const bool pinned = (kind & MN_MEM_KIND) == MN_MEM_HOST_PINNED;
+    const bool pinned = a->kind == MN_MEM_HOST_PINNED;
     mn_buffer *inner = NULL;
     void *map = NULL;
     object *o = mirror_make(r, BUFFER, !pinned);
@@ -354,12 +356,14 @@ static mn_status alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **
     if (!pinned) {
         mirror_begin(r, MN_SAY_ALLOC);
         mn_put_u32(&r->out, o->id);
-        mn_put_u64(&r->out, bytes);
-        mn_put_u32(&r->out, kind);
+        mn_put_u32(&r->out, a->kind);
+        mn_put_u64(&r->out, a->bytes);
+        mn_put_u64(&r->out, a->align);
+        mn_put_u64(&r->out, a->flags);
         mirror_end(r);
         mirror_flush(r);
     }
-    mn_status st = r->inner->alloc(mirror_of(d)->inner, bytes, kind, &inner, err);
+    mn_status st = r->inner->alloc(mirror_of(d)->inner, a, &inner, err);
     o->inner = inner;
     if (!st && pinned) {
         st = r->inner->map(inner, &map, err);
@@ -382,7 +386,8 @@ static mn_status map(mn_buffer *b, void **out, mn_error *err) {
     return MN_OK;
 }
 
-static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+static mn_status queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                              mn_error *err) {
     mn_ranks *r = mirror_of(d)->r;
     mn_queue *inner = NULL;
     object *o = mirror_make(r, QUEUE, true);
@@ -390,9 +395,11 @@ static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
         return fail_make(r, err);
     mirror_begin(r, MN_SAY_QUEUE);
     mn_put_u32(&r->out, o->id);
+    mn_put_u32(&r->out, params->flags);
+    mn_put_u32(&r->out, (uint32_t)params->priority);
     mirror_end(r);
     mirror_flush(r);
-    const mn_status st = r->inner->queue_create(mirror_of(d)->inner, &inner, err);
+    const mn_status st = r->inner->queue_create(mirror_of(d)->inner, params, &inner, err);
     o->inner = inner;
     *out = (mn_queue *)(void *)o;
     return mirror_finish(o, st, err);
@@ -655,7 +662,8 @@ static void program_free(mn_program *p) {
     mirror_release(mirror_of(p));
 }
 
-static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
+static mn_status context_create(mn_program *p, const mn_context_params *params, mn_context **out,
+                                mn_error *err) {
     mn_ranks *r = mirror_of(p)->r;
     mn_context *inner = NULL;
     object *o = mirror_make(r, CONTEXT, true);
@@ -665,11 +673,11 @@ static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn
     mirror_begin(r, MN_SAY_CONTEXT);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, mirror_of(p)->id);
-    mn_put_u32(&r->out, mirror_of(q)->id);
+    mn_put_u32(&r->out, mirror_of(params->queue)->id);
     mirror_end(r);
     mirror_flush(r);
-    const mn_status st =
-        r->inner->context_create(mirror_of(p)->inner, mirror_of(q)->inner, &inner, err);
+    const mn_status st = mn_usual_context(r->inner, mirror_of(p)->inner,
+                                          mirror_of(params->queue)->inner, &inner, err);
     o->inner = inner;
     *out = (mn_context *)(void *)o;
     return mirror_finish(o, st, err);
@@ -721,51 +729,66 @@ static mn_status context_bind(mn_context *ctx, uint32_t set, const mn_binding *g
     return st;
 }
 
-/* A step, or the making of one. */
-static void tell_step(const object *ctx, uint32_t say, uint32_t set, const int64_t *symbols) {
+/* A step, or the making of one. Its wishes stay here: a deadline that one rank keeps and another
+ * does not would let members wait for each other in different steps. */
+static void tell_step(const object *ctx, uint32_t say, const mn_step *step) {
     mn_ranks *r = ctx->r;
     mirror_begin(r, say);
     mn_put_u32(&r->out, ctx->id);
-    mn_put_u32(&r->out, set);
-    mn_put(&r->out, symbols, ctx->n_symbols * sizeof *symbols);
+    mn_put_u32(&r->out, step->set);
+    mn_put(&r->out, step->values, ctx->n_symbols * sizeof *step->values);
     mirror_end(r);
     mirror_flush(r);
 }
 
-static mn_status context_prepare(mn_context *ctx, uint32_t set, const int64_t *symbols,
-                                 mn_error *err) {
-    mn_ranks *r = mirror_of(ctx)->r;
+static mn_status context_prepare(mn_context *ctx, const mn_step *step, mn_error *err) {
+    const object *o = mirror_of(ctx);
+    mn_ranks *r = o->r;
     pthread_mutex_lock(&r->lock);
-    tell_step(mirror_of(ctx), MN_SAY_PREPARE, set, symbols);
-    const mn_status st = r->inner->context_prepare(mirror_of(ctx)->inner, set, symbols, err);
+    tell_step(o, MN_SAY_PREPARE, step);
+    const mn_status st = mn_usual_prepare(r->inner, o->inner, step->set, step->values, err);
     const mn_status theirs = answers(r, st ? NULL : err);
     pthread_mutex_unlock(&r->lock);
     return st ? st : theirs;
 }
 
+/* Words of one process are not seen by another. */
+static mn_status check_step(const mn_step *step, mn_error *err) {
+    if (!step->flags && !step->n_waits && !step->n_signals)
+        return MN_OK;
+    return mn_fail(err, MN_UNSUPPORTED, "a step of several processes with flags or words");
+}
+
 /* The step is under way on the others before it begins here, since members wait for each other in
  * it. */
-static mn_status execute(mn_context *ctx, uint32_t set, const int64_t *symbols, mn_event **event,
-                         mn_error *err) {
-    mn_ranks *r = mirror_of(ctx)->r;
+static mn_status execute(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
+    const object *o = mirror_of(ctx);
+    mn_ranks *r = o->r;
+    mn_status st = check_step(step, err);
+    if (st)
+        return st;
     pthread_mutex_lock(&r->lock);
-    tell_step(mirror_of(ctx), MN_SAY_EXECUTE, set, symbols);
-    mn_status st = r->broken ? fail_broken(r, err) : MN_OK;
+    tell_step(o, MN_SAY_EXECUTE, step);
+    st = r->broken ? fail_broken(r, err) : MN_OK;
     if (!st)
-        st = r->inner->execute(mirror_of(ctx)->inner, set, symbols, event, err);
+        st = mn_usual_execute(r->inner, o->inner, step->set, step->values, event, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 /* The others execute as ever. */
-static mn_status profile(mn_context *ctx, uint32_t set, const int64_t *symbols,
-                         mn_profile_unit *units, uint32_t stride, uint32_t *n, mn_error *err) {
-    mn_ranks *r = mirror_of(ctx)->r;
+static mn_status profile(mn_context *ctx, const mn_step *step, mn_profile_unit *units,
+                         uint32_t stride, uint32_t *n, mn_error *err) {
+    const object *o = mirror_of(ctx);
+    mn_ranks *r = o->r;
     const mn_profile *p = r->params.device->plugin->profile;
+    mn_status st = check_step(step, err);
+    if (st)
+        return st;
     pthread_mutex_lock(&r->lock);
     if (units)
-        tell_step(mirror_of(ctx), MN_SAY_EXECUTE, set, symbols);
-    const mn_status st = p->execute(mirror_of(ctx)->inner, set, symbols, units, stride, n, err);
+        tell_step(o, MN_SAY_EXECUTE, step);
+    st = mn_usual_profile(p, o->inner, step->set, step->values, units, stride, n, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }

@@ -43,12 +43,12 @@ typedef enum {
     MN_SAY_BROKEN, /* bytes: the sentence that names the rank */
     MN_SAY_BYE,    /* the group ends in order */
     /* From here on calls of rank 0; * expects a reply. Objects are numbers that rank 0 assigns. */
-    MN_SAY_JOIN,    /* * id [MN_GROUP_ID_BYTES] */
+    MN_SAY_JOIN,    /* * id, as many bytes as the plugin's have */
     MN_SAY_CLOSE,   /* the device */
     MN_SAY_MEMORY,  /* * reply: u64 free, u64 total */
     MN_SAY_FREE,    /* object; of any kind, or none */
-    MN_SAY_ALLOC,   /* * object, u64 bytes, u32 kind */
-    MN_SAY_QUEUE,   /* * object */
+    MN_SAY_ALLOC,   /* * object, u32 kind, u64 bytes, u64 align, u64 flags */
+    MN_SAY_QUEUE,   /* * object, u32 flags, u32 priority */
     MN_SAY_WRITE,   /* queue, buffer, u64 at, bytes */
     MN_SAY_COPY,    /* queue, to, u64, from, u64, u64 bytes */
     MN_SAY_WAIT,    /* queue: behind all that runs */

@@ -224,12 +224,15 @@ mn_status mn_device_call_open(const mn_device_record *rec, mn_device **out, mn_e
     const mn_plugin_record *p = rec->plugin;
     uint32_t member[MN_MAX_MEMBERS]; /* a copy for this call */
     mn_status st = MN_OK;
+    char uid[sizeof rec->info.uid]; /* the same */
     memcpy(member, rec->member, sizeof member);
+    memcpy(uid, rec->info.uid, sizeof uid);
+    const mn_open_params params = {.size = sizeof params, .uid = mn_str_of(uid)};
     if (rec->n_members)
         MN_WATCHED(p->callee, "group open",
                    st = p->group->open(p->plugin->self, member, rec->n_members, out, why));
     else
         MN_WATCHED(p->callee, "device_open",
-                   st = p->backend->device_open(p->plugin->self, rec->index, out, why));
+                   st = p->backend->device_open(p->plugin->self, rec->index, &params, out, why));
     return st;
 }

@@ -1,14 +1,24 @@
 /* host_cache.c -- "mn.cache/1": entries that plugins keep between processes, one file each below
  * the user's cache folder (base/cache.c, which replaces files as a whole). The name of the file
  * stands for plugin and entry, so that a new stamp replaces the old one and nothing piles up. A
- * file is a head line, the key, the size and digest of the data, and the data: whatever does not
- * agree is an entry that is not there. */
+ * file is a head line, the key, padding, a seal, and the data: whatever does not agree is an entry
+ * that is not there. The seal ends where the data begins, at a multiple of 64 bytes, so that the
+ * data can be used in place, and is all that unmap needs. */
 #include "registry/internal.h"
 #include <stdio.h>
 #include <string.h>
 
-#define HEAD "minerva plugin cache 1\n"
-enum { MOST_HEAD = 4096 };
+#define HEAD "minerva plugin cache 2\n"
+enum { MOST_HEAD = 4096, DATA_ALIGN = 64 };
+#define MOST_BYTES (UINT64_C(8) << 30) /* of an entry */
+
+/* As bytes: the file never leaves this machine. */
+typedef struct {
+    uint64_t bytes; /* of the data */
+    uint64_t digest;
+    uint64_t before; /* where the data begins */
+    uint64_t zero;
+} seal;
 
 static uint64_t digest(const void *data, uint64_t bytes) {
     return mn_hash(data, (size_t)bytes, bytes);
@@ -20,82 +30,89 @@ static void cache_name(const mn_plugin_host *host, mn_str name, char file[40]) {
     snprintf(file, 40, "plugin/%016llx", (unsigned long long)entry);
 }
 
-/* What stands in front of the data. */
+/* What stands in front of the seal. */
 static void put_head(const mn_plugin_host *host, mn_str name, mn_str stamp, mn_text *to) {
+    static const char zeros[DATA_ALIGN] = {0};
     mn_text_printf(to, HEAD "%s %llu %llu\n", host->id, (unsigned long long)name.len,
                    (unsigned long long)stamp.len);
     mn_text_put(to, name.ptr, (size_t)name.len);
     mn_text_put(to, stamp.ptr, (size_t)stamp.len);
+    const size_t over = (to->len + sizeof(seal)) % DATA_ALIGN;
+    mn_text_put(to, zeros, over ? DATA_ALIGN - over : 0);
 }
 
-/* Size and digest of the data, as bytes: the file never leaves this machine. */
-typedef struct {
-    uint64_t bytes;
-    uint64_t digest;
-} seal;
-
 /* The data of a file with this head; NULL: another stamp, or damaged, which is logged. */
-static const char *find_data(const mn_text *file, const mn_text *head, const char *name,
-                             uint64_t *bytes) {
+static const char *find_data(mn_str file, const mn_text *head, const char *name, uint64_t *bytes) {
     seal s;
     const size_t before = head->len + sizeof s;
-    if (file->len < before || memcmp(file->ptr, head->ptr, head->len))
+    if (file.len < before || memcmp(file.ptr, head->ptr, head->len))
         return NULL;
-    memcpy(&s, file->ptr + head->len, sizeof s);
-    const char *data = file->ptr + before;
-    *bytes = file->len - before;
-    if (s.bytes == *bytes && s.digest == digest(data, *bytes))
+    memcpy(&s, file.ptr + head->len, sizeof s);
+    const char *data = file.ptr + before;
+    *bytes = file.len - before;
+    if (s.bytes == *bytes && s.before == before && s.digest == digest(data, *bytes))
         return data;
     mn_log(MN_LOG_INFO, "cache: %s is damaged; it is made anew", name);
     return NULL;
 }
 
-/* A copy that the plugin owns. */
-static mn_status host_cache_hand_over(const char *from, uint64_t bytes, void **data) {
-    void *to = mn_alloc_aligned((size_t)bytes + 1, 64);
-    if (!to)
-        return MN_OUT_OF_MEMORY;
-    memcpy(to, from, (size_t)bytes);
-    *data = to;
-    return MN_OK;
+static void unmap_entry(void *self, const void *data) {
+    seal s;
+    (void)self;
+    if (!data)
+        return;
+    memcpy(&s, (const char *)data - sizeof s, sizeof s);
+    mn_cache_unmap((mn_str){(const char *)data - s.before, s.before + s.bytes});
 }
 
-static mn_status read_entry(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes) {
+static mn_status map_entry(void *self, mn_str name, mn_str stamp, const void **data,
+                           uint64_t *bytes) {
     const mn_plugin_host *host = self;
     char file[40];
     mn_text head = {0};
-    mn_text found = {0};
+    mn_str found;
     *data = NULL;
     *bytes = 0;
     put_head(host, name, stamp, &head);
     cache_name(host, name, file);
-    mn_status st = MN_END;
-    if (!head.failed && !mn_cache_read(file, MN_CACHE_MAX + MOST_HEAD, &found, NULL)) {
-        const char *at = find_data(&found, &head, file, bytes);
-        if (at)
-            st = host_cache_hand_over(at, *bytes, data);
+    if (!head.failed && !mn_cache_map(file, MOST_BYTES + MOST_HEAD, &found, NULL)) {
+        *data = find_data(found, &head, file, bytes);
+        if (!*data)
+            mn_cache_unmap(found);
     }
     mn_text_free(&head);
-    mn_text_free(&found);
-    return st;
+    return *data ? MN_OK : MN_END;
+}
+
+/* A copy that the plugin owns. */
+static mn_status read_entry(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes) {
+    const void *at;
+    *data = NULL;
+    const mn_status st = map_entry(self, name, stamp, &at, bytes);
+    if (st)
+        return st;
+    *data = mn_alloc_aligned((size_t)*bytes + 1, DATA_ALIGN);
+    if (*data)
+        memcpy(*data, at, (size_t)*bytes);
+    unmap_entry(self, at);
+    return *data ? MN_OK : MN_OUT_OF_MEMORY;
 }
 
 static mn_status write_entry(void *self, mn_str name, mn_str stamp, const void *data,
                              uint64_t bytes) {
     const mn_plugin_host *host = self;
     char file[40];
-    mn_text all = {0};
-    if (bytes > MN_CACHE_MAX || name.len + stamp.len > MOST_HEAD / 2)
+    mn_text head = {0};
+    if (bytes > MOST_BYTES || name.len + stamp.len > MOST_HEAD / 2)
         return MN_INVALID;
-    const seal s = {bytes, digest(data, bytes)};
-    put_head(host, name, stamp, &all);
-    mn_text_put(&all, (const char *)&s, sizeof s);
-    mn_text_put(&all, data, (size_t)bytes);
+    put_head(host, name, stamp, &head);
+    const seal s = {bytes, digest(data, bytes), head.len + sizeof s, 0};
+    const mn_str parts[] = {{head.ptr, head.len}, {(const char *)&s, sizeof s}, {data, bytes}};
     cache_name(host, name, file);
     mn_status st = MN_OUT_OF_MEMORY;
-    if (!all.failed)
-        st = mn_cache_write(file, all.ptr, all.len, NULL);
-    mn_text_free(&all);
+    if (!head.failed)
+        st = mn_cache_write_parts(file, parts, MN_COUNT(parts), NULL);
+    mn_text_free(&head);
     return st;
 }
 
@@ -103,4 +120,7 @@ const mn_cache mn_plugin_cache = {
     .size = sizeof(mn_cache),
     .read = read_entry,
     .write = write_entry,
+    .most = MOST_BYTES,
+    .map = map_entry,
+    .unmap = unmap_entry,
 };

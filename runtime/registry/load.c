@@ -201,6 +201,12 @@ static bool find_tables(mn_plugin_record *rec) {
         check_table(rec, MN_GROUP_ID, group, group_slots, MN_COUNT(group_slots));
     if (!enough_memory || rec->status != MN_RECORD_PENDING)
         return enough_memory;
+    const bool joins = group && MN_HAS(mn_group, group, make_id);
+    const uint32_t id_bytes = joins && MN_HAS(mn_group, group, id_bytes) ? group->id_bytes : 0;
+    if (joins && (!id_bytes || id_bytes > MN_MAX_GROUP_ID))
+        return mn_plugin_reject(rec, MN_RECORD_FAILED,
+                                "its table %s has ids of %u bytes: expected 1 to %u", MN_GROUP_ID,
+                                id_bytes, MN_MAX_GROUP_ID);
     if (loader && !take_patterns(rec, loader))
         return false;
     rec->profile = profile;

@@ -4,6 +4,7 @@
  * or a call that says that it worked and did not. */
 #include "registry/probe_main.h"
 #include "registry/small_graph.h"
+#include "usual.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -41,13 +42,18 @@ static bool probe_device_passes(mn_status st) {
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 static bool knows(const probed_device *d, uint32_t op) {
-    const uint32_t(*table)[2] = NULL;
+    const mn_op_contract *table = NULL;
     uint32_t n = 0;
-    if (d->small.b->contracts(d->rec->plugin->self, &table, &n) || !table || n > MAX_CONTRACTS)
+    uint32_t stride = 0;
+    if (d->small.b->contracts(d->rec->plugin->self, &table, &n, &stride) || !table ||
+        stride < MN_UP_TO(mn_op_contract, contract) || n > MAX_CONTRACTS)
         return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (table[i][0] == op && table[i][1] >= 1)
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_op_contract *c =
+            (const mn_op_contract *)(const void *)((const char *)table + (size_t)i * stride);
+        if (c->op == op && c->contract >= 1)
             return true;
+    }
     return false;
 }
 
@@ -58,8 +64,7 @@ static bool probe_device_ask(probed_device *d, const mn_compile *question) {
     mn_verdict verdict = {.verdict = MN_VERDICT_NO};
     mn_estimate estimate = {.size = sizeof estimate};
     phase_of("asking for verdicts of device", d);
-    if (b->supports(d->small.dev, question->graph, question->symbol_max, &verdict, sizeof verdict,
-                    &why))
+    if (b->supports(d->small.dev, question, &verdict, sizeof verdict, &why))
         return false;
     if (verdict.verdict == MN_VERDICT_NO)
         return false;
@@ -131,7 +136,7 @@ static void try_queue(probed_device *d) {
     d->small.fill = (const uint8_t *)fill;
     d->small.fill_bytes = sizeof fill;
     phase_of("making a queue of device", d);
-    const mn_status st = d->small.b->queue_create(d->small.dev, &d->small.queue, &why);
+    const mn_status st = mn_usual_queue(d->small.b, d->small.dev, &d->small.queue, &why);
     if (st || !d->small.queue) {
         probe_device_passes(st);
         return;
@@ -162,7 +167,7 @@ static void try_open(probed_device *d) {
     mn_error why = MN_ERROR_INIT;
     phase_of("opening device", d);
     const mn_status st =
-        d->small.b->device_open(d->rec->plugin->self, d->index, &d->small.dev, &why);
+        mn_usual_open(d->small.b, d->rec->plugin->self, d->index, &d->small.dev, &why);
     if (st || !d->small.dev) {
         probe_device_passes(st);
         return;

@@ -44,6 +44,8 @@ const char *mn_record_status_name(mn_record_status status);
 /* MN_RECORD_FAILED for any other word. */
 mn_record_status mn_record_status_of(mn_str name);
 
+#define MN_MAX_GROUP_ID 4096 /* bytes of an id of mn.group/1 */
+
 typedef struct {
     char *path;
     /* empty until the note or the plugin told it; outlives the plugin */
@@ -69,7 +71,7 @@ typedef struct {
     const mn_backend *backend; /* NULL also = has none */
     const mn_loader *loader;
     const mn_profile *profile; /* beside the backend; NULL also = has none */
-    const mn_group *group;     /* the same */
+    const mn_group *group;     /* the same; id_bytes at most MN_MAX_GROUP_ID */
     mn_patterns patterns;      /* the loader's */
     void *handle;
     struct mn_plugin_host *host; /* the registry's */

@@ -2,6 +2,7 @@
  * that a plugin returns is looked at before it is used: the probing process is the first to call
  * these functions, and a pointer that is missing is a sentence there, not a crash. */
 #include "registry/small_graph.h"
+#include "usual.h"
 #include <string.h>
 
 #define GIVE_UP_NS UINT64_C(2000000000)
@@ -209,7 +210,7 @@ void mn_small_run_drop(mn_small_device *d, mn_small_run *m) {
 
 static mn_status make_buffer(const mn_small_device *d, uint64_t bytes, mn_buffer **out,
                              mn_error *err) {
-    const mn_status st = d->b->alloc(d->dev, bytes, MN_MEM_DEVICE, out, err);
+    const mn_status st = mn_usual_alloc(d->b, d->dev, bytes, MN_MEM_DEVICE, out, err);
     return small_given(st, *out, "alloc", err);
 }
 
@@ -264,7 +265,7 @@ mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t
     if (!st)
         st = small_compile(d, &c, out, err);
     if (!st)
-        st = d->b->context_create(out->program, d->queue, &out->context, err);
+        st = mn_usual_context(d->b, out->program, d->queue, &out->context, err);
     st = small_given(st, out->context, "context_create", err);
     if (!st)
         st = small_bind(d, s->given, rows_max, out, err);
@@ -277,6 +278,7 @@ mn_status mn_small_run_step(mn_small_device *d, const mn_small_run *m, int64_t r
                             mn_error *err) {
     mn_event *event = NULL;
     mn_status st = MN_OK;
-    MN_WATCHED(d->callee, "execute", st = d->b->execute(m->context, 0, &rows, &event, err));
+    MN_WATCHED(d->callee, "execute",
+               st = mn_usual_execute(d->b, m->context, 0, &rows, &event, err));
     return st ? st : mn_small_wait(d, event, err);
 }

@@ -36,7 +36,7 @@ def fields_of(body):
     """[(name, type)] in order."""
     out = []
     for line in split_top(body, ";"):
-        function = re.match(r"(.*?)\(\*(\w+)\)\s*\((.*)\)$", line, re.S)
+        function = re.match(r"(.*?)\((?:MN_CALL )?\*(\w+)\)\s*\((.*)\)$", line, re.S)
         if function:
             result, name, parameters = function.groups()
             out.append((name, "%s(*)(%s)" % (squeeze(result), ",".join(type_of_parameter(p) for p in split_top(parameters, ",")))))
@@ -66,7 +66,7 @@ class Header:
             elif not value.startswith("__"):
                 macros.append(m.group(1))
         self.constants = sorted(set(names + macros) - {"MN_ABI_VERSION", "MN_ABI_OLDEST"})
-        self.functions = {m.group(2): squeeze(m.group(0)) for m in re.finditer(r"typedef [^;{}]*\(\*(\w*?)(mn_\w+)\)\([^;]*;", plain)}
+        self.functions = {m.group(2): squeeze(m.group(0)) for m in re.finditer(r"typedef [^;{}]*\((?:MN_CALL )?\*(\w*?)(mn_\w+)\)\([^;]*;", plain)}
         embedded = {re.sub(r"\[.*", "", t) for fields in self.structs.values() for _, t in fields}
         self.fixed = (embedded & set(self.structs)) | WITHOUT_STRIDE
         self.measure()

@@ -31,7 +31,7 @@ static const mn_backend *backend;
 static const mn_loader *loader;
 static mn_backend *self_backend;
 static mn_loader *self_loader;
-static uint32_t (*own_contracts)[2];
+static mn_op_contract *own_contracts;
 static uint32_t n_contracts;
 static bool older;
 
@@ -133,32 +133,36 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     return st;
 }
 
-static mn_status contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
-    const uint32_t(*from)[2];
-    mn_status st = backend->contracts(self, &from, &n_contracts);
+static mn_status contracts(void *self, const mn_op_contract **table, uint32_t *n,
+                           uint32_t *stride) {
+    const mn_op_contract *from;
+    uint32_t step;
+    mn_status st = backend->contracts(self, &from, &n_contracts, &step);
     if (st)
         return st;
     if (!own_contracts)
         own_contracts = keep(NULL, must(malloc(n_contracts * sizeof *own_contracts)));
     for (uint32_t i = 0; i < n_contracts; i++) {
-        own_contracts[i][0] = from[i][0];
-        own_contracts[i][1] = from[i][1] - older;
+        memcpy(&own_contracts[i], (const char *)from + (size_t)i * step, sizeof *own_contracts);
+        own_contracts[i].contract -= older;
     }
-    *table = (const uint32_t(*)[2])own_contracts;
+    *table = own_contracts;
     *n = n_contracts;
+    *stride = sizeof *own_contracts;
     return MN_OK;
 }
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
-                          mn_verdict *out, uint32_t stride, mn_error *err) {
-    mn_verdict *own = fresh(g->n_nodes * sizeof *own);
-    int64_t *symbols = symbol_at ? array(symbol_at, g->n_symbols, 8, 8) : NULL;
-    mn_status st = backend->supports(d, graph(g), symbols, own, sizeof *own, err);
-    for (uint32_t i = 0; i < g->n_nodes && !st; i++)
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,
+                          mn_error *err) {
+    mn_compile *ask = compile_of(c);
+    const uint32_t n = c->node_hi - c->node_lo;
+    mn_verdict *own = fresh(n * sizeof *own);
+    mn_status st = backend->supports(d, ask, own, sizeof *own, err);
+    for (uint32_t i = 0; i < n && !st; i++)
         memcpy((char *)out + (uint64_t)i * stride, &own[i],
                stride < sizeof *own ? stride : sizeof *own);
-    free(symbols);
     free(own);
+    drop(ask);
     return st;
 }
 
@@ -220,6 +224,52 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     return st;
 }
 
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
+    mn_open_params *own = BLOCK(mn_open_params, params);
+    mn_status st = backend->device_open(self, i, own, out, err);
+    free(own);
+    return st;
+}
+
+static mn_status buffer_alloc(mn_device *d, const mn_alloc_params *params, mn_buffer **out,
+                              mn_error *err) {
+    mn_alloc_params *own = BLOCK(mn_alloc_params, params);
+    mn_status st = backend->alloc(d, own, out, err);
+    free(own);
+    return st;
+}
+
+static mn_status queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                              mn_error *err) {
+    mn_queue_params *own = BLOCK(mn_queue_params, params);
+    mn_status st = backend->queue_create(d, own, out, err);
+    free(own);
+    return st;
+}
+
+static mn_status context_create(mn_program *p, const mn_context_params *params, mn_context **out,
+                                mn_error *err) {
+    mn_context_params *own = BLOCK(mn_context_params, params);
+    mn_status st = backend->context_create(p, own, out, err);
+    free(own);
+    return st;
+}
+
+static mn_status context_prepare(mn_context *c, const mn_step *step, mn_error *err) {
+    mn_step *own = BLOCK(mn_step, step);
+    mn_status st = backend->context_prepare(c, own, err);
+    free(own);
+    return st;
+}
+
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **event, mn_error *err) {
+    mn_step *own = BLOCK(mn_step, step);
+    mn_status st = backend->execute(c, own, event, err);
+    free(own);
+    return st;
+}
+
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *bindings, uint32_t n,
                               uint32_t stride, mn_error *err) {
     mn_binding *own = array(bindings, n, stride, sizeof *own);
@@ -246,6 +296,13 @@ static const mn_backend *backend_of(const mn_backend *from) {
     o->weights_put = weights_put;
     o->compile = compile;
     o->context_bind = context_bind;
+    o->device_open = device_open;
+    o->alloc = buffer_alloc;
+    o->queue_create = queue_create;
+    o->context_create = context_create;
+    if (o->context_prepare)
+        o->context_prepare = context_prepare;
+    o->execute = execute;
     return o;
 }
 

@@ -27,11 +27,12 @@ MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "");
 
 #if defined(BAD_HOST_NO_MEMORY)
 static const mn_host *the_host;
-static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+static mn_status queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                              mn_error *err) {
     char *p = the_host->alloc(the_host->self, 64, 64);
     *p = 1; // without a look
     the_host->release(the_host->self, p);
-    return stub_inner->queue_create(d, out, err);
+    return stub_inner->queue_create(d, params, out, err);
 }
 #elif defined(BAD_DEVICE_LIST)
 /* An index past the last one begins anew, as where a list is repeated for a test. */
@@ -40,15 +41,16 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     return stub_inner->device_info(self, 0, out, err);
 }
 #elif defined(BAD_DEVICE_LIST_OPEN)
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
     (void)i;
-    return stub_inner->device_open(self, 0, out, err);
+    return stub_inner->device_open(self, 0, params, out, err);
 }
 #elif defined(BAD_GRAPH_STRIDES)
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v,
-                          uint32_t stride, mn_error *err) {
-    memset(v, 0, (uint64_t)g->n_nodes * stride); // what is between the verdicts too
-    return stub_inner->supports(d, g, at, v, stride, err);
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
+    memset(v, 0, (uint64_t)(c->node_hi - c->node_lo) * stride); // what is between the verdicts too
+    return stub_inner->supports(d, c, v, stride, err);
 }
 #elif defined(BAD_GRAPH_SMALL_OUTPUTS)
 static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
@@ -57,10 +59,10 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     return stub_inner->device_info(self, i, out, err);
 }
 #elif defined(BAD_GRAPH_UNKNOWN_OP)
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v,
-                          uint32_t stride, mn_error *err) {
-    mn_status s = stub_inner->supports(d, g, at, v, stride, err);
-    for (uint32_t i = 0; i < g->n_nodes; i++)
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
+    mn_status s = stub_inner->supports(d, c, v, stride, err);
+    for (uint32_t i = 0; i < c->node_hi - c->node_lo; i++)
         ((mn_verdict *)(void *)((char *)v + (uint64_t)i * stride))->verdict = MN_VERDICT_NATIVE;
     return s;
 }
@@ -103,10 +105,50 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, 
     return stub_inner->context_bind(c, set, once, n_once, sizeof *once, err);
 }
 #elif defined(BAD_CALL_SYMBOLS)
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **ev,
-                         mn_error *err) {
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
     const int64_t one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    return stub_inner->execute(c, set, values[0] < 1 || values[0] > 1000 ? one : values, ev, err);
+    const int64_t *values = step->values;
+    const mn_step own = mn_usual_step(step->set, values[0] < 1 || values[0] > 1000 ? one : values);
+    return stub_inner->execute(c, &own, ev, err);
+}
+#elif defined(BAD_CALL_SETS)
+/* Two sets, whatever was asked for. */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    mn_compile own = *c;
+    own.n_sets = 2;
+    return stub_inner->compile(d, &own, out, err);
+}
+#elif defined(BAD_CALL_SETS_ZERO)
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    if (!c->n_sets)
+        return stub_fail(err, MN_INVALID, ~0u, "no sets of bindings");
+    return stub_inner->compile(d, c, out, err);
+}
+#elif defined(BAD_CALL_PARAMS)
+/* Reads what a short step lacks. */
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    mn_step own = *step;
+    own.size = sizeof own;
+    return stub_inner->execute(c, &own, ev, err);
+}
+#elif defined(BAD_CALL_PARAMS_FLAGS)
+/* Drops what it does not know. */
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    const mn_step own = mn_usual_step(step->set, step->values);
+    return stub_inner->execute(c, &own, ev, err);
+}
+#elif defined(BAD_CALL_PARAMS_UID)
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
+    const mn_open_params own = {.size = offsetof(mn_open_params, uid), .flags = params->flags};
+    return stub_inner->device_open(self, i, &own, out, err);
+}
+#elif defined(BAD_CALL_PARAMS_ALLOC)
+static mn_status buffer_alloc(mn_device *d, const mn_alloc_params *a, mn_buffer **out,
+                              mn_error *err) {
+    mn_alloc_params own = *a;
+    own.flags &= MN_ALLOC_UNZEROED;
+    return stub_inner->alloc(d, &own, out, err);
 }
 #elif defined(BAD_CALL_TRANSFERS)
 static mn_status write_any(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
@@ -289,10 +331,9 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
 }
 #elif defined(BAD_HONESTY_EXECUTE_ALLOCATES)
 static const mn_host *the_host;
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **ev,
-                         mn_error *err) {
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
     the_host->release(the_host->self, the_host->alloc(the_host->self, 1, 1));
-    return stub_inner->execute(c, set, values, ev, err);
+    return stub_inner->execute(c, step, ev, err);
 }
 #elif defined(BAD_HONESTY_ESTIMATE)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -346,11 +387,11 @@ mn_status __wrap_mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uin
     return s; // as if every segment began at layer 0
 }
 #elif defined(BAD_PROCESS_CONST)
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *out,
-                          uint32_t stride, mn_error *err) {
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        ((mn_node *)(uintptr_t)g->nodes)[i].pad = 0; // as it was: still written
-    return stub_inner->supports(d, g, symbols, out, stride, err);
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,
+                          mn_error *err) {
+    for (uint32_t i = 0; i < c->graph->n_nodes; i++)
+        ((mn_node *)(uintptr_t)c->graph->nodes)[i].pad = 0; // as it was: still written
+    return stub_inner->supports(d, c, out, stride, err);
 }
 #elif defined(BAD_PROCESS_CONST_COMPILE)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -358,10 +399,9 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return stub_inner->estimate(d, c, out, err);
 }
 #elif defined(BAD_PROCESS_CONST_VALUES)
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **ev,
-                         mn_error *err) {
-    mn_status s = stub_inner->execute(c, set, values, ev, err);
-    ((int64_t *)(uintptr_t)values)[0] = 0;
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    mn_status s = stub_inner->execute(c, step, ev, err);
+    ((int64_t *)(uintptr_t)step->values)[0] = 0;
     return s;
 }
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
@@ -393,9 +433,10 @@ static void maybe(const char *call) {
     while (wanted && !strcmp(wanted, call))
         pause();
 }
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
     maybe("device_open");
-    return stub_inner->device_open(self, i, out, err);
+    return stub_inner->device_open(self, i, params, out, err);
 }
 static mn_status weights_seal(mn_weights *w, mn_queue *q, uint32_t *how, mn_error *err) {
     maybe("weights_seal");
@@ -407,23 +448,24 @@ static void context_free(mn_context *c) {
 }
 #elif defined(BAD_PROFILE_UNITS) || defined(BAD_PROFILE_SAME) || defined(BAD_PROFILE_ROOM)
 static const mn_profile *inner_profile;
-static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
+static mn_status profile(mn_context *c, const mn_step *step, mn_profile_unit *units,
                          uint32_t stride, uint32_t *n, mn_error *err) {
 #if defined(BAD_PROFILE_UNITS)
     const uint32_t had = *n;
-    mn_status s = inner_profile->execute(c, set, values, units, stride, n, err);
+    mn_status s = inner_profile->execute(c, step, units, stride, n, err);
     if (!s && units && had)
         units[0].n_nodes = 0; // a node that nobody counts
     return s;
 #elif defined(BAD_PROFILE_SAME)
     const int64_t least[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    return inner_profile->execute(c, set, units ? least : values, units, stride, n, err);
+    const mn_step own = mn_usual_step(step->set, units ? least : step->values);
+    return inner_profile->execute(c, &own, units, stride, n, err);
 #else
     mn_profile_unit all[64];
     uint32_t room = *n, most = 64;
     if (!units)
-        return inner_profile->execute(c, set, values, NULL, 0, n, err);
-    mn_status s = inner_profile->execute(c, set, values, all, sizeof *all, &most, err);
+        return inner_profile->execute(c, step, NULL, 0, n, err);
+    mn_status s = inner_profile->execute(c, step, all, sizeof *all, &most, err);
     for (uint32_t i = 0; !s && i < most && room; i++) // whatever the room
         memcpy((char *)units + (size_t)i * stride, &all[i],
                stride < sizeof *all ? stride : sizeof *all);
@@ -471,8 +513,14 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.compile = compile;
 #elif defined(BAD_CALL_BINDINGS)
     stub_table.context_bind = context_bind;
-#elif defined(BAD_CALL_SYMBOLS)
+#elif defined(BAD_CALL_SYMBOLS) || defined(BAD_CALL_PARAMS) || defined(BAD_CALL_PARAMS_FLAGS)
     stub_table.execute = execute;
+#elif defined(BAD_CALL_SETS) || defined(BAD_CALL_SETS_ZERO)
+    stub_table.compile = compile;
+#elif defined(BAD_CALL_PARAMS_UID)
+    stub_table.device_open = device_open;
+#elif defined(BAD_CALL_PARAMS_ALLOC)
+    stub_table.alloc = buffer_alloc;
 #elif defined(BAD_CALL_TRANSFERS)
     stub_table.write = write_any;
 #elif defined(BAD_CALL_ABORT)

@@ -47,7 +47,7 @@ MUTANTS = [
     ("runtime/negotiate/auto.c", "SPLIT_GAIN 1.1", "SPLIT_GAIN 1.0", ["negotiate_split"], "a split that gains nothing is taken"),
     ("runtime/negotiate/auto.c", "sum += 1e18;", "sum += 0;", ["negotiate_split"], "the CPU does not come last"),
     ("runtime/negotiate/segment.c", "+ ahead, page_tokens) + 2)", "+ ahead, page_tokens) + 1)", ["negotiate"], "a window has no page at one end"),
-    ("runtime/negotiate/offer.c", "[i][1] >= node->contract", "[i][1] > node->contract", ["negotiate"], "a contract's own version is too old"),
+    ("runtime/negotiate/offer.c", "c->contract >= node->contract", "c->contract > node->contract", ["negotiate"], "a contract's own version is too old"),
     ("runtime/negotiate/cost.c", "if (!c->left)", "if (c->left)", ["negotiate_split"], "the maker of a tensor that crosses needs no room for it"),
     ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["cli devices"], "types with a large share are not measured"),
     # runtime/registry

@@ -3,6 +3,7 @@
 #include "fuzz.h"
 #include "convert/imatrix.h"
 #include <math.h>
+#include <stdio.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     mn_error err = MN_ERROR_INIT;

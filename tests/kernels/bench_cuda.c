@@ -110,7 +110,8 @@ static bool time_step(const h_plugin *p, case_plan *plan, op_case *c, double *us
         return false;
     for (int i = 0; i < REPEATS; i++) {
         uint32_t n = MOST_UNITS;
-        if (profile->execute(plan->contexts[0], 0, c->value, units, sizeof *units, &n, &err))
+        if (mn_usual_profile(profile, plan->contexts[0], 0, c->value, units, sizeof *units, &n,
+                             &err))
             return false;
         took[i] = *bytes = *flop = 0;
         for (uint32_t u = 0; u < n && u < MOST_UNITS; u++) {

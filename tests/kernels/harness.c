@@ -46,7 +46,7 @@ bool h_open(h_plugin *p, const char *name) {
         fail_msg("%s: %s", path, err.msg);
     p->be = p->api->query(p->api->self, MN_BACKEND_ID);
     assert_non_null(p->be);
-    const mn_status opened = p->be->device_open(p->api->self, 0, &p->dev, &err);
+    const mn_status opened = mn_usual_open(p->be, p->api->self, 0, &p->dev, &err);
     if (opened == MN_NO_DEVICE) {
         p->api->shutdown(p->api->self);
         memset(p, 0, sizeof *p);
@@ -54,7 +54,7 @@ bool h_open(h_plugin *p, const char *name) {
     }
     if (opened)
         fail_msg("%s: %s", path, err.msg);
-    if (p->be->queue_create(p->dev, &p->queue, &err))
+    if (mn_usual_queue(p->be, p->dev, &p->queue, &err))
         fail_msg("%s: %s", path, err.msg);
     return true;
 }

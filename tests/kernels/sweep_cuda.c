@@ -64,7 +64,7 @@ static double time_step(const h_plugin *p, case_plan *plan, const int64_t *value
     mn_error err = {.size = sizeof err};
     for (int i = 0; i < REPEATS; i++) {
         uint32_t n = MOST_UNITS;
-        if (profile->execute(plan->contexts[0], 0, values, units, sizeof *units, &n, &err))
+        if (mn_usual_profile(profile, plan->contexts[0], 0, values, units, sizeof *units, &n, &err))
             return -1;
         took[i] = 0;
         for (uint32_t u = 0; u < n && u < MOST_UNITS; u++)

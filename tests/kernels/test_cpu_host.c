@@ -59,17 +59,13 @@ static op_case *chain(void) {
 
 static const int64_t t_max[1] = {T_MAX};
 static mn_compile ask(op_case *c) {
-    return (mn_compile){sizeof(mn_compile),
-                        MN_PRECISION_EXACT,
-                        &c->g,
-                        0,
-                        c->g.n_nodes,
-                        t_max,
-                        NULL,
-                        {0},
-                        MN_F32,
-                        MN_F32,
-                        0};
+    return (mn_compile){.size = sizeof(mn_compile),
+                        .precision = MN_PRECISION_EXACT,
+                        .graph = &c->g,
+                        .node_hi = c->g.n_nodes,
+                        .symbol_max = t_max,
+                        .k_dtype = MN_F32,
+                        .v_dtype = MN_F32};
 }
 
 static mn_weight_src source(op_case *c, uint32_t t, mn_plane *plane) {
@@ -114,7 +110,7 @@ static mn_weights *all_weights(op_case *c, const mn_compile *a) {
 static mn_verdict judged(op_case *c) {
     mn_verdict v = {0};
     ERR(err);
-    const mn_status st = p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err);
+    const mn_status st = mn_usual_supports(p.be, p.dev, &c->g, c->value, &v, sizeof v, &err);
     assert_int_equal(st, MN_OK);
     return v;
 }
@@ -123,7 +119,7 @@ static mn_verdict judged(op_case *c) {
 static mn_buffer *new_buffer(uint64_t bytes) {
     mn_buffer *b = NULL;
     ERR(err);
-    assert_int_equal(p.be->alloc(p.dev, bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
     return b;
 }
 
@@ -156,7 +152,7 @@ static void test_segments_and_symbols(void **state) {
         a.node_lo = i ? 3 : 0;
         a.node_hi = i ? c->g.n_nodes : 3;
         assert_int_equal(p.be->compile(p.dev, &a, &prog[i], &err), MN_OK);
-        assert_int_equal(p.be->context_create(prog[i], p.queue, &ctx[i], &err), MN_OK);
+        assert_int_equal(mn_usual_context(p.be, prog[i], p.queue, &ctx[i], &err), MN_OK);
         assert_int_equal(
             p.be->context_bind(ctx[i], 0, i ? second : first, 2, sizeof(mn_binding), &err), MN_OK);
     }
@@ -166,35 +162,35 @@ static void test_segments_and_symbols(void **state) {
     for (int64_t n = T_MAX; n >= 1; n -= 3) {
         memset(got, 0, c->bytes[x]);
         for (int i = 0; i < 2; i++)
-            assert_int_equal(p.be->execute(ctx[i], 0, &n, NULL, &err), MN_OK);
+            assert_int_equal(mn_usual_execute(p.be, ctx[i], 0, &n, NULL, &err), MN_OK);
         assert_memory_equal(got, whole, (size_t)n * D * 4);
         if (n < T_MAX)
             assert_true(got[n * D] == 0);
     }
     for (int64_t n = 0; n <= T_MAX + 1; n += T_MAX + 1)
-        assert_int_equal(p.be->execute(ctx[0], 0, &n, NULL, &err), MN_INVALID);
+        assert_int_equal(mn_usual_execute(p.be, ctx[0], 0, &n, NULL, &err), MN_INVALID);
     assert_non_null(strstr(err.msg, "n_tokens"));
     /* an input that nobody bound; a buffer too small; a binding past its buffer's end */
     assert_int_equal(p.be->context_bind(ctx[1], 0, second + 1, 1, sizeof(mn_binding), &err),
                      MN_INVALID);
-    assert_int_equal(p.be->execute(ctx[1], 0, t_max, NULL, &err), MN_INVALID);
+    assert_int_equal(mn_usual_execute(p.be, ctx[1], 0, t_max, NULL, &err), MN_INVALID);
     second[0].bytes = D * 4;
     assert_int_equal(p.be->context_bind(ctx[1], 0, second, 2, sizeof(mn_binding), &err), MN_OK);
-    assert_int_equal(p.be->execute(ctx[1], 0, t_max, NULL, &err), MN_INVALID);
+    assert_int_equal(mn_usual_execute(p.be, ctx[1], 0, t_max, NULL, &err), MN_INVALID);
     second[0].offset = c->bytes[x];
     assert_int_equal(p.be->context_bind(ctx[1], 0, second, 2, sizeof(mn_binding), &err),
                      MN_INVALID);
     /* nothing wanted, nothing run */
     assert_int_equal(p.be->context_bind(ctx[0], 0, first, 1, sizeof(mn_binding), &err), MN_OK);
-    assert_int_equal(p.be->execute(ctx[0], 0, t_max, NULL, &err), MN_OK);
+    assert_int_equal(mn_usual_execute(p.be, ctx[0], 0, t_max, NULL, &err), MN_OK);
     p.be->abort(p.queue);
-    assert_int_equal(p.be->execute(ctx[0], 0, t_max, NULL, &err), MN_CANCELLED);
+    assert_int_equal(mn_usual_execute(p.be, ctx[0], 0, t_max, NULL, &err), MN_CANCELLED);
     for (int i = 0; i < 2; i++) {
         p.be->context_free(ctx[i]);
         p.be->program_free(prog[i]);
     }
     p.be->queue_free(p.queue);
-    assert_int_equal(p.be->queue_create(p.dev, &p.queue, &err), MN_OK);
+    assert_int_equal(mn_usual_queue(p.be, p.dev, &p.queue, &err), MN_OK);
     p.be->weights_free(w);
     p.be->buffer_free(bx);
     p.be->buffer_free(bm);
@@ -334,12 +330,12 @@ static void test_weight_layouts(void **state) {
         assert_int_equal(p.be->weights_seal(a.weights, p.queue, &kept, &err), MN_OK);
         assert_int_equal(kept, kept_as[i]);
         assert_int_equal(p.be->compile(p.dev, &a, &prog, &err), MN_OK);
-        assert_int_equal(p.be->context_create(prog, p.queue, &ctx, &err), MN_OK);
+        assert_int_equal(mn_usual_context(p.be, prog, p.queue, &ctx, &err), MN_OK);
         p.be->wrap(p.dev, c->data[0], c->bytes[0], &bx, &err);
         p.be->wrap(p.dev, y, sizeof y, &by, &err);
         mn_binding b[2] = {{0, 0, bx, 0, c->bytes[0]}, {2, 0, by, 0, sizeof y}};
         assert_int_equal(p.be->context_bind(ctx, 0, b, 2, sizeof b[0], &err), MN_OK);
-        assert_int_equal(p.be->execute(ctx, 0, c->value, NULL, &err), MN_OK);
+        assert_int_equal(mn_usual_execute(p.be, ctx, 0, c->value, NULL, &err), MN_OK);
         assert_memory_equal(y, c->result[2], sizeof y);
         p.be->context_free(ctx);
         p.be->program_free(prog);
@@ -518,11 +514,12 @@ static void test_device(void **state) {
     assert_null(entry(&old, &err));
     assert_int_equal(err.status, MN_UNSUPPORTED);
     mn_buffer *buf;
-    assert_int_equal(p.be->alloc(p.dev, 8, MN_MEM_DEVICE, &buf, &err), MN_OK);
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, 8, MN_MEM_DEVICE, &buf, &err), MN_OK);
     assert_int_equal(p.be->write(p.queue, buf, 4, "12345", 5, &err), MN_INVALID);
     assert_int_equal(p.be->write(p.queue, buf, UINT64_MAX, "12345", 5, &err), MN_INVALID);
     p.be->buffer_free(buf);
-    assert_int_equal(p.be->alloc(p.dev, UINT64_MAX, MN_MEM_DEVICE, &buf, &err), MN_OUT_OF_MEMORY);
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, UINT64_MAX, MN_MEM_DEVICE, &buf, &err),
+                     MN_OUT_OF_MEMORY);
 }
 
 /* Every allocation of a whole run fails once; the error is memory's and nothing stays behind. */
@@ -576,7 +573,7 @@ static void test_large_buffer(void **state) {
     void *at = NULL;
     const uint64_t bytes = (uint64_t)1 << 30;
     const long before = resident_pages();
-    assert_int_equal(p.be->alloc(p.dev, bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
     assert_int_equal(p.be->map(b, &at, &err), MN_OK);
     const uint8_t *all = at;
     for (uint64_t i = 0; i < bytes; i += bytes / 16)

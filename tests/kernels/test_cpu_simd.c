@@ -282,7 +282,8 @@ static uint64_t most_scratch(const op_shape *s, uint32_t precision) {
 static uint64_t scratch_of(h_plugin *p, const op_case *c, uint32_t precision) {
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     mn_estimate e = {.size = sizeof e};
-    const mn_compile question = case_question(c, precision);
+    mn_compile question = case_question(c, precision);
+    question.n_sets = 1;
     assert_int_equal(p->be->estimate(p->dev, &question, &e, &err), MN_OK);
     return e.scratch;
 }

@@ -59,8 +59,9 @@ static void lost(void **state) {
         skip();
     assert_int_equal(p.be->device_memory(p.dev, &left, &total, &err), MN_OK);
     assert_true(left > 0 && left <= total);
-    assert_int_equal(p.be->alloc(p.dev, sizeof x, MN_MEM_DEVICE, &device, &err), MN_OK);
-    assert_int_equal(p.be->alloc(p.dev, sizeof x, MN_MEM_HOST_PINNED, &pinned, &err), MN_OK);
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, sizeof x, MN_MEM_DEVICE, &device, &err), MN_OK);
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, sizeof x, MN_MEM_HOST_PINNED, &pinned, &err),
+                     MN_OK);
     assert_int_equal(p.be->self_test(p.dev, &err), MN_OK);
     break_context();
     mn_status st = p.be->read(p.queue, device, 0, pinned, 0, sizeof x, &event, &err);
@@ -72,7 +73,7 @@ static void lost(void **state) {
     }
     is_lost(st, &err, "first sight");
     is_lost(p.be->write(p.queue, device, 0, x, sizeof x, &err), &err, "write");
-    is_lost(p.be->alloc(p.dev, 4096, MN_MEM_DEVICE, &more, &err), &err, "alloc");
+    is_lost(mn_usual_alloc(p.be, p.dev, 4096, MN_MEM_DEVICE, &more, &err), &err, "alloc");
     is_lost(p.be->self_test(p.dev, &err), &err, "self_test");
     if (event) {
         st = p.be->wait(event, 1000000000, &err);

@@ -78,7 +78,8 @@ static void refusals(void **state) {
     for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
         op_case *c = case_random(no[i].op, no[i].type, &no[i].shape, 1);
         mn_verdict v = {0};
-        assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, NULL), MN_OK);
+        assert_int_equal(mn_usual_supports(p.be, p.dev, &c->g, c->value, &v, sizeof v, NULL),
+                         MN_OK);
         assert_int_equal(v.verdict, MN_VERDICT_NO);
         assert_int_equal(p.be->reason(p.api->self, v.reason, text, sizeof text), MN_OK);
         assert_non_null(strstr(text, no[i].why));

@@ -70,7 +70,7 @@ static mn_status open_members(void *self, const uint32_t *members, uint32_t n, m
         if (members[r] >= GROUP_MAX)
             st = mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there are %u", members[r], GROUP_MAX);
         else
-            st = group_inner->device_open(self, 0, &d->of[r], err);
+            st = mn_usual_open(group_inner, self, 0, &d->of[r], err);
     }
     if (st)
         device_close((mn_device *)(void *)d);
@@ -79,7 +79,9 @@ static mn_status open_members(void *self, const uint32_t *members, uint32_t n, m
     return st;
 }
 
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
+    (void)params;
     return open_members(self, &i, 1, out, err);
 }
 
@@ -91,10 +93,10 @@ static mn_status device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *tot
     return st;
 }
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
-                          uint32_t stride, mn_error *err) {
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
     const group_device *x = (const group_device *)(void *)d;
-    return group_inner->supports(x->of[x->lo], g, symbols, v, stride, err);
+    return group_inner->supports(x->of[x->lo], c, v, stride, err);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -108,7 +110,7 @@ static void buffer_free(mn_buffer *buffer) {
     mnp_delete(group_host, b);
 }
 
-static mn_status alloc(mn_device *device, uint64_t bytes, uint32_t kind, mn_buffer **out,
+static mn_status alloc(mn_device *device, const mn_alloc_params *a, mn_buffer **out,
                        mn_error *err) {
     group_device *d = (group_device *)(void *)device;
     mn_status st = MN_OK;
@@ -116,11 +118,11 @@ static mn_status alloc(mn_device *device, uint64_t bytes, uint32_t kind, mn_buff
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
     b->dev = d;
-    b->n = (kind & MN_MEM_KIND) == MN_MEM_HOST_PINNED ? 1 : d->n;
+    b->n = a->kind == MN_MEM_HOST_PINNED ? 1 : d->n;
     if (b->n == 1)
-        st = group_inner->alloc(d->of[d->lo], bytes, kind, &b->of[0], err);
+        st = group_inner->alloc(d->of[d->lo], a, &b->of[0], err);
     for (uint32_t r = d->lo; r < d->hi && b->n > 1 && !st; r++)
-        st = group_inner->alloc(d->of[r], bytes, kind, &b->of[r], err);
+        st = group_inner->alloc(d->of[r], a, &b->of[r], err);
     if (st)
         buffer_free((mn_buffer *)(void *)b);
     else
@@ -155,7 +157,8 @@ static void queue_free(mn_queue *queue) {
     mnp_delete(group_host, q);
 }
 
-static mn_status queue_create(mn_device *device, mn_queue **out, mn_error *err) {
+static mn_status queue_create(mn_device *device, const mn_queue_params *params, mn_queue **out,
+                              mn_error *err) {
     group_device *d = (group_device *)(void *)device;
     mn_status st = MN_OK;
     group_queue *q = mnp_new(group_host, sizeof *q);
@@ -163,7 +166,7 @@ static mn_status queue_create(mn_device *device, mn_queue **out, mn_error *err) 
         return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
     for (uint32_t r = d->lo; r < d->hi && !st; r++)
-        st = group_inner->queue_create(d->of[r], &q->of[r], err);
+        st = group_inner->queue_create(d->of[r], params, &q->of[r], err);
     if (st)
         queue_free((mn_queue *)(void *)q);
     else
@@ -454,14 +457,13 @@ static mn_status compile(mn_device *device, const mn_compile *in, mn_program **o
     return st;
 }
 
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
-                         mn_error *err) {
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **event, mn_error *err) {
     const group_context *g = (const group_context *)(void *)c;
     if (g->prog->dev->n > 1 && steps_left == 0)
         return mnp_fail(err, MN_DEVICE_LOST, ~0u, "member 1 of the group is lost");
     if (g->prog->dev->n > 1 && steps_left > 0)
         steps_left--;
-    return group_execute(c, set, symbols, event, err);
+    return group_execute(c, step, event, err);
 }
 
 /* ---- the plugin ------------------------------------------------------------------------------ */
@@ -494,7 +496,7 @@ static mn_status join(void *self, uint32_t index, uint32_t rank, uint32_t n, con
     if (!d)
         return mnp_fail_memory(err, sizeof *d, "a device");
     *d = (group_device){.n = n, .lo = rank, .hi = rank + 1};
-    mn_status st = group_inner->device_open(self, 0, &d->of[rank], err);
+    mn_status st = mn_usual_open(group_inner, self, 0, &d->of[rank], err);
     if (!st)
         st = group_link_open(id, rank, n, &d->link, err);
     if (st)
@@ -504,8 +506,15 @@ static mn_status join(void *self, uint32_t index, uint32_t rank, uint32_t n, con
     return st;
 }
 
-static const mn_group group = {sizeof group,    0,       open_group, member_memory,
-                               member_estimate, make_id, join};
+static const mn_group group = {
+    .size = sizeof group,
+    .open = open_group,
+    .memory = member_memory,
+    .member_estimate = member_estimate,
+    .make_id = make_id,
+    .join = join,
+    .id_bytes = GROUP_ID_BYTES,
+};
 
 static const void *query(void *self, const char *id) {
     (void)self;

@@ -6,6 +6,7 @@
 #define STUB_GROUP_H
 #include "mnc.h"
 #include "shard.h"
+#include "usual.h"
 
 #define GROUP_MAX 4u
 
@@ -71,7 +72,8 @@ static inline const mn_graph *group_graph(const mnp_shard *plan, const mn_graph 
     return plan ? mnp_shard_graph(plan, r) : g;
 }
 
-/* group_link.c: what members in several processes share. id: MN_GROUP_ID_BYTES that no other group
+enum { GROUP_ID_BYTES = 128 };
+/* group_link.c: what members in several processes share. id: GROUP_ID_BYTES that no other group
  * has had. Returns when all n have come; MN_TIMEOUT: after a minute. */
 mn_status group_link_new_id(uint8_t *id, mn_error *);
 mn_status group_link_open(const uint8_t *id, uint32_t rank, uint32_t n, group_link **out,
@@ -84,10 +86,10 @@ float *group_link_place(const group_link *, uint32_t rank);
 void group_link_meet(group_link *);
 
 /* group_step.c */
-mn_status group_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
+mn_status group_context_create(mn_program *, const mn_context_params *, mn_context **, mn_error *);
 mn_status group_context_bind(mn_context *, uint32_t set, const mn_binding *, uint32_t n,
                              uint32_t stride, mn_error *);
-mn_status group_execute(mn_context *, uint32_t set, const int64_t *, mn_event **, mn_error *);
+mn_status group_execute(mn_context *, const mn_step *, mn_event **, mn_error *);
 void group_context_free(mn_context *);
 
 #endif

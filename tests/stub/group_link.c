@@ -27,7 +27,7 @@ struct group_link {
 };
 
 mn_status group_link_new_id(uint8_t *id, mn_error *err) {
-    memset(id, 0, MN_GROUP_ID_BYTES);
+    memset(id, 0, GROUP_ID_BYTES);
     if (getrandom(id, NAME_BYTES, 0) != NAME_BYTES)
         return mnp_fail(err, MN_IO_ERROR, ~0u, "no random numbers");
     return MN_OK;

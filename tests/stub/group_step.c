@@ -172,11 +172,10 @@ static void run_chunk(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread
 }
 
 /* The members' own execute checks and fills in what the step needs; their pool runs nothing. */
-mn_status group_execute(mn_context *ctx, uint32_t set, const int64_t *symbols, mn_event **event,
-                        mn_error *err) {
+mn_status group_execute(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
     group_context *c = (group_context *)(void *)ctx;
     for (uint32_t r = c->prog->dev->lo; r < c->prog->dev->hi; r++) {
-        const mn_status st = group_inner->execute(c->of[r], set, symbols, NULL, err);
+        const mn_status st = group_inner->execute(c->of[r], step, NULL, err);
         if (st)
             return st;
     }
@@ -247,14 +246,14 @@ static mn_status fill_room(group_context *c, mn_error *err) {
         add_room(c, e[i].to, &bytes);
     }
     for (uint32_t r = p->dev->lo; r < p->dev->hi && !st; r++)
-        st = group_inner->alloc(p->dev->of[r], bytes, MN_MEM_DEVICE, &c->room[r], err);
+        st = mn_usual_alloc(group_inner, p->dev->of[r], bytes, MN_MEM_DEVICE, &c->room[r], err);
     return st;
 }
 
-mn_status group_context_create(mn_program *program, mn_queue *queue, mn_context **out,
-                               mn_error *err) {
+mn_status group_context_create(mn_program *program, const mn_context_params *params,
+                               mn_context **out, mn_error *err) {
     group_program *p = (group_program *)(void *)program;
-    group_queue *q = (group_queue *)(void *)queue;
+    group_queue *q = (group_queue *)(void *)params->queue;
     uint32_t n_exchanges = 0;
     const uint32_t n_tensors = group_graph(p->plan, p->graph, 0)->n_tensors;
     if (p->plan)
@@ -271,7 +270,7 @@ mn_status group_context_create(mn_program *program, mn_queue *queue, mn_context 
     for (uint32_t t = 0; t < n_tensors && !st; t++)
         c->place[t] = MNP_NOWHERE;
     for (uint32_t r = p->dev->lo; r < p->dev->hi && !st; r++)
-        st = group_inner->context_create(p->of[r], q->of[r], &c->of[r], err);
+        st = mn_usual_context(group_inner, p->of[r], q->of[r], &c->of[r], err);
     if (!st)
         st = check_places(p, err);
     if (!st)

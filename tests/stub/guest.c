@@ -141,10 +141,10 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
                         "31m \xe2\x80\xae \xff");
     return st;
 }
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *out,
-                          uint32_t stride, mn_error *err) {
-    (void)d, (void)at, (void)err;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,
+                          mn_error *err) {
+    (void)d, (void)err;
+    for (uint32_t i = 0; i < c->node_hi - c->node_lo; i++) {
         mn_verdict *v = (mn_verdict *)(void *)((char *)out + (size_t)i * stride);
         *v = (mn_verdict){.verdict = MN_VERDICT_NO, .reason = 1};
     }
@@ -166,10 +166,9 @@ static __attribute__((constructor)) void at_load(void) {
 #endif
 
 #ifdef STUB_AT_EXECUTE
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
-                         mn_error *err) {
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **event, mn_error *err) {
     STUB_AT_EXECUTE();
-    return stub_inner->execute(c, set, symbols, event, err);
+    return stub_inner->execute(c, step, event, err);
 }
 #endif
 

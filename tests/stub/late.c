@@ -83,10 +83,10 @@ static void misbehave(const char *here) {
         pause();
 }
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *out,
-                          uint32_t stride, mn_error *err) {
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,
+                          mn_error *err) {
     misbehave("supports");
-    return stub_inner->supports(d, g, symbols, out, stride, err);
+    return stub_inner->supports(d, c, out, stride, err);
 }
 
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -110,8 +110,7 @@ static void device_close(mn_device *d) {
     stub_inner->device_close(d);
 }
 
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
-                         mn_error *err) {
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **event, mn_error *err) {
     static int n_done;
     if (!strcmp(where, "execute") && !strcmp(how, "refuse") && n_done >= atoi(after))
         return stub_fail(err, MN_INVALID, ~0u, "driver says no");
@@ -123,7 +122,7 @@ static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn
         usleep(20000);
     if (n_done++ >= atoi(after))
         misbehave("execute");
-    return stub_inner->execute(c, set, symbols, event, err);
+    return stub_inner->execute(c, step, event, err);
 }
 
 /* A device that works by itself and never finishes: what is read from it has an event, and waiting

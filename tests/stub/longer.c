@@ -40,11 +40,12 @@ static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
 static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_error *err) {
     return stub_inner->device_info(inner(self), i, info, err);
 }
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
-    return stub_inner->device_open(inner(self), i, out, err);
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
+    return stub_inner->device_open(inner(self), i, params, out, err);
 }
-static mn_status contracts(void *self, const uint32_t (**list)[2], uint32_t *n) {
-    return stub_inner->contracts(inner(self), list, n);
+static mn_status contracts(void *self, const mn_op_contract **list, uint32_t *n, uint32_t *stride) {
+    return stub_inner->contracts(inner(self), list, n, stride);
 }
 static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
     return stub_inner->reason(inner(self), why, buf, cap);

@@ -10,9 +10,10 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
         out->scratch = 1ull << 50;
     return s;
 }
-static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
+static mn_status context_create(mn_program *p, const mn_context_params *params, mn_context **out,
+                                mn_error *err) {
     (void)p;
-    (void)q;
+    (void)params;
     (void)out;
     return stub_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: 1 PiB of scratch");
 }

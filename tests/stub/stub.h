@@ -3,6 +3,7 @@
 #ifndef STUB_H
 #define STUB_H
 #include <minerva/plugin.h>
+#include "usual.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -62,6 +63,20 @@ static inline mn_status stub_boast_estimate(mn_device *d, const mn_compile *c, m
     return MN_OK;
 }
 
+/* By the uid that the stub's own device_info tells. */
+static inline mn_status stub_open(void *self, uint32_t i, const mn_open_params *params,
+                                  mn_device **out, mn_error *err) {
+    mn_device_info info = {.size = sizeof info};
+    const mn_open_params own = {.size = sizeof own, .flags = params->flags};
+    const mn_status st = stub_table.device_info(self, i, &info, err);
+    if (st)
+        return st;
+    const mn_str uid = MN_HAS(mn_open_params, params, uid.len) ? params->uid : (mn_str){0};
+    if (uid.len && (uid.len != strlen(info.uid) || memcmp(uid.ptr, info.uid, uid.len)))
+        return stub_fail(err, MN_NO_DEVICE, ~0u, "another device is meant");
+    return stub_inner->device_open(self, i, &own, out, err);
+}
+
 /* Enters the reference and renames it; the table is the stub's to change afterwards. NULL = the
  * reference's own error. */
 static const mn_plugin *stub_enter(const mn_host *host, mn_error *err, const char *id) {
@@ -72,6 +87,7 @@ static const mn_plugin *stub_enter(const mn_host *host, mn_error *err, const cha
     stub_inner = p->query(p->self, MN_BACKEND_ID);
     stub_inner_profile = p->query(p->self, MN_PROFILE_ID);
     stub_table = *stub_inner;
+    stub_table.device_open = stub_open;
     stub_id = id;
     p->id = (mn_str){id, strlen(id)};
     p->query = stub_query;

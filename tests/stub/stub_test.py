@@ -374,7 +374,7 @@ def test_contain_journal():
 
 # ---- writes: into what it is given as const -------------------------------------------------------------------------
 OF_A_GRAPH = ("attrs", "graph", "nodes", "tensors", "name", "operands", "symbols", "host")
-WRITES = ([("supports", to) for to in OF_A_GRAPH + ("values",)] + [("estimate", to) for to in ("attrs", "compile", "maxima", "host")] +
+WRITES = ([("supports", to) for to in OF_A_GRAPH + ("compile", "maxima")] + [("estimate", to) for to in ("attrs", "compile", "maxima", "host")] +
           [("compile", to) for to in ("attrs", "symbols", "compile", "maxima", "host")] + [("execute", to) for to in ("attrs", "symbols", "host")] +
           [("kv_layout", "compile"), ("weights_open", "maxima"), ("weights_put", "planes"), ("weights_put", "weights"), ("context_bind", "bindings")])
 HARMLESS = [("execute", "values"), ("context_prepare", "values"), ("write", "values")]  # copies, which nobody reads afterwards

@@ -21,8 +21,8 @@ typedef struct {
 static void pair_open(pair *o) {
     err = (mn_error){.size = sizeof err};
     assert_true(h_open(&o->p, so));
-    assert_int_equal(o->p.be->device_open(o->p.api->self, 0, &o->other, &err), MN_OK);
-    assert_int_equal(o->p.be->queue_create(o->other, &o->queue, &err), MN_OK);
+    assert_int_equal(mn_usual_open(o->p.be, o->p.api->self, 0, &o->other, &err), MN_OK);
+    assert_int_equal(mn_usual_queue(o->p.be, o->other, &o->queue, &err), MN_OK);
 }
 
 static void pair_close(pair *o) {
@@ -33,7 +33,7 @@ static void pair_close(pair *o) {
 
 static mn_buffer *buffer_of(const pair *o, mn_device *d, uint64_t bytes, uint32_t kind) {
     mn_buffer *b = NULL;
-    assert_int_equal(o->p.be->alloc(d, bytes, kind, &b, &err), MN_OK);
+    assert_int_equal(mn_usual_alloc(o->p.be, d, bytes, kind, &b, &err), MN_OK);
     return b;
 }
 
@@ -107,15 +107,16 @@ static void foreign_programs(void **state) {
     is_foreign(be->compile(o.p.dev, &ask, &program, &err), "a weight set");
     ask.weights = NULL;
     assert_int_equal(be->compile(o.p.dev, &ask, &program, &err), MN_OK);
-    is_foreign(be->context_create(program, o.queue, &context, &err), "a queue");
-    assert_int_equal(be->context_create(program, o.p.queue, &context, &err), MN_OK);
+    is_foreign(mn_usual_context(be, program, o.queue, &context, &err), "a queue");
+    assert_int_equal(mn_usual_context(be, program, o.p.queue, &context, &err), MN_OK);
     mn_buffer *theirs = buffer_of(&o, o.other, 4096, MN_MEM_DEVICE);
     mn_binding b[3];
     for (uint32_t i = 0; i < 3; i++)
         b[i] = (mn_binding){.tensor = i, .buffer = theirs, .offset = 1024 * i, .bytes = 1024};
     assert_int_equal(c->g.n_tensors, 3);
     is_foreign(be->context_bind(context, 0, b, 3, sizeof *b, &err), "a buffer");
-    assert_int_equal(be->execute(context, 0, max, NULL, &err), MN_INVALID); /* nothing is bound */
+    assert_int_equal(mn_usual_execute(be, context, 0, max, NULL, &err),
+                     MN_INVALID); /* nothing is bound */
     be->context_free(context);
     be->program_free(program);
     be->weights_free(weights);
@@ -170,7 +171,7 @@ static void sizes(void **state) {
     uint64_t seed = 3;
     for (int i = 0; i < MANY; i++)
         bytes[i] = (uint8_t)(case_random_bits(&seed) >> 40);
-    mn_buffer *b = buffer_of(&o, o.p.dev, MANY + PLACE, MN_MEM_DEVICE | MN_MEM_UNZEROED);
+    mn_buffer *b = buffer_of(&o, o.p.dev, MANY + PLACE, MN_MEM_DEVICE);
     mn_buffer *host = buffer_of(&o, o.p.dev, MANY, MN_MEM_HOST_PINNED);
     assert_int_equal(be->write(o.p.queue, b, PLACE, bytes, MANY, &err), MN_OK);
     assert_int_equal(be->read(o.p.queue, b, PLACE, host, 0, MANY, &event, &err), MN_OK);

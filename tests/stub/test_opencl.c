@@ -101,8 +101,8 @@ static void take_again(void *arg, cl_mem mem) {
     case_plan *p = w->plan;
     const uint32_t x = p->binding[0].tensor;
     opencl_stub.released = NULL;
-    assert_int_equal(p->on.be->alloc(p->on.dev, 2 * p->guard + w->c->bytes[x], MN_MEM_DEVICE,
-                                     &p->buffer[x], &error),
+    assert_int_equal(mn_usual_alloc(p->on.be, p->on.dev, 2 * p->guard + w->c->bytes[x],
+                                    MN_MEM_DEVICE, &p->buffer[x], &error),
                      MN_OK);
     p->binding[0].buffer = p->buffer[x];
     assert_int_equal(p->on.be->context_bind(p->contexts[0], 0, p->binding, p->n_bindings,
@@ -202,8 +202,9 @@ static void cache_in_parts(void **state) {
     assert_int_equal(be->kv_layout(on->dev, &w.plan->ask, 0, &l, &error), MN_OK);
     assert_int_equal(l.page_bytes, 32 << 10);
     const uint64_t bytes = PAGES * l.page_bytes;
-    assert_int_equal(be->alloc(on->dev, bytes, MN_MEM_DEVICE, &kv, &error), MN_OK);
-    assert_int_equal(be->alloc(on->dev, l.page_bytes, MN_MEM_HOST_PINNED, &host, &error), MN_OK);
+    assert_int_equal(mn_usual_alloc(be, on->dev, bytes, MN_MEM_DEVICE, &kv, &error), MN_OK);
+    assert_int_equal(mn_usual_alloc(be, on->dev, l.page_bytes, MN_MEM_HOST_PINNED, &host, &error),
+                     MN_OK);
     assert_int_equal(be->map(host, &map, &error), MN_OK);
     uint8_t *page = map;
     mn_page_copy copies[] = {{5, 99, 64, 0}, {31, 32, 64, 0}, {64, 0, 64, 0}};
@@ -228,10 +229,12 @@ static void cache_in_parts(void **state) {
     }
     be->buffer_free(kv);
     be->buffer_free(host);
-    assert_int_equal(be->alloc(on->dev, MOST * l.page_bytes, MN_MEM_DEVICE, &kv, &error), MN_OK);
+    assert_int_equal(mn_usual_alloc(be, on->dev, MOST * l.page_bytes, MN_MEM_DEVICE, &kv, &error),
+                     MN_OK);
     be->buffer_free(kv);
-    assert_int_equal(be->alloc(on->dev, (MOST + 1) * l.page_bytes, MN_MEM_DEVICE, &kv, &error),
-                     MN_OUT_OF_MEMORY);
+    assert_int_equal(
+        mn_usual_alloc(be, on->dev, (MOST + 1) * l.page_bytes, MN_MEM_DEVICE, &kv, &error),
+        MN_OUT_OF_MEMORY);
     assert_string_equal(
         error.msg, "a buffer of 7.8 MiB; the driver gives at most 1.0 at once; a cache of keys "
                    "and values may lie in 8 of them");
@@ -293,7 +296,8 @@ static void open_commands(world *w) {
     const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
     assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
     assert_int_equal(step(w), MN_OK);
-    assert_int_equal(w->p.be->context_prepare(w->plan->contexts[0], 0, w->c->value, &error), MN_OK);
+    assert_int_equal(mn_usual_prepare(w->p.be, w->plan->contexts[0], 0, w->c->value, &error),
+                     MN_OK);
     opencl_stub.kernels = 0;
 }
 
@@ -315,7 +319,7 @@ static void commands(void **state) {
         assert_int_equal(opencl_stub.replays, i);
     }
     mn_buffer *other;
-    assert_int_equal(w.p.be->alloc(w.p.dev, 64, MN_MEM_DEVICE, &other, &error), MN_OK);
+    assert_int_equal(mn_usual_alloc(w.p.be, w.p.dev, 64, MN_MEM_DEVICE, &other, &error), MN_OK);
     w.p.be->buffer_free(other);
     for (uint32_t i = 3; i <= 4; i++) {
         assert_int_equal(step(&w), MN_OK);
@@ -387,7 +391,8 @@ static mn_status write_entry(void *self, mn_str name, mn_str stamp, const void *
 }
 
 static const void *query(void *self, const char *id) {
-    static const mn_cache cache = {sizeof cache, 0, read_entry, write_entry};
+    static const mn_cache cache = {
+        .size = sizeof cache, .read = read_entry, .write = write_entry, .most = 1 << 20};
     (void)self;
     return strcmp(id, MN_CACHE_ID) ? NULL : &cache;
 }

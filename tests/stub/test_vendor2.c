@@ -40,7 +40,8 @@ static void test_refusals(void **state) {
         mn_verdict v = {.verdict = MN_VERDICT_NATIVE};
         mn_error err = {.size = sizeof err};
         char text[64];
-        assert_int_equal(p.be->supports(p.dev, &c->g, c->value, &v, sizeof v, &err), MN_OK);
+        assert_int_equal(mn_usual_supports(p.be, p.dev, &c->g, c->value, &v, sizeof v, &err),
+                         MN_OK);
         assert_int_equal(v.verdict, MN_VERDICT_NO);
         p.be->reason(p.api->self, v.reason, text, sizeof text);
         assert_string_equal(text, no[i].why);

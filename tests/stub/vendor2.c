@@ -25,6 +25,13 @@ mn_status v2_fail(mn_error *err, mn_status status, uint32_t node, const char *fm
     return status;
 }
 
+void v2_read(void *to, uint32_t room, const void *params) {
+    uint32_t size;
+    memcpy(&size, params, sizeof size);
+    memset(to, 0, room);
+    memcpy(to, params, size < room ? size : room);
+}
+
 void *v2_make(const mn_host *h, uint64_t bytes) {
     void *p = h->alloc(h->self, bytes ? bytes : 1, 64);
     if (p)
@@ -68,6 +75,8 @@ uint64_t v2_count(const mn_graph *g, const int64_t *value, const mn_tensor *t, u
 }
 
 /* ---- discovery ------------------------------------------------------------------------------- */
+#define V2_UID "vendor2-0"
+
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
     (void)self;
     (void)err;
@@ -82,7 +91,7 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     mn_device_info info = {.kind = MN_DEVICE_OTHER,
                            .name = "two ops in plain C",
-                           .uid = "vendor2-0",
+                           .uid = V2_UID,
                            .driver = "vendor2 1",
                            .mem_pool = "host",
                            .align = 64,
@@ -94,10 +103,15 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     return MN_OK;
 }
 
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
     const mn_host *h = ((vendor *)self)->host;
-    if (i)
+    mn_open_params p;
+    v2_read(&p, sizeof p, params);
+    if (i || (p.uid.len && (p.uid.len != strlen(V2_UID) || memcmp(p.uid.ptr, V2_UID, p.uid.len))))
         return v2_fail(err, MN_NO_DEVICE, ~0u, "vendor2: device %u; there is one", i);
+    if (p.flags)
+        return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: unknown flag");
     mn_device *d = v2_make(h, sizeof *d);
     if (!d)
         return v2_no_memory(err);

@@ -46,6 +46,7 @@ struct mn_program {
     uint32_t lo;
     uint32_t hi;
     uint32_t n_workers;
+    uint32_t n_sets;
     uint64_t row;         /* elements of one worker's scratch: the longest weight row */
     int64_t symbol_max[]; /* [n_symbols] */
 };
@@ -60,7 +61,7 @@ struct mn_context {
     const int64_t *symbol; /* values, for the workers */
     float *scratch;        /* [n_workers, row] */
     place *cur;            /* the set in use: at, or behind it */
-    place at[]; /* [MN_BINDING_SETS][n_tensors]; memory of its own belongs to the first */
+    place at[];            /* [n_sets][n_tensors]; memory of its own belongs to the first */
 };
 
 /* ---- errors, memory, the graph's arrays ------------------------------------------------------ */
@@ -79,6 +80,8 @@ int64_t v2_dim(const mn_graph *g, const int64_t *value, const mn_tensor *t, uint
 uint64_t v2_count(const mn_graph *g, const int64_t *value, const mn_tensor *t, uint32_t from);
 
 /* ---- between the files ----------------------------------------------------------------------- */
+/* Parameters of a call, which begin with their size: what is behind it is 0. */
+void v2_read(void *to, uint32_t room, const void *params);
 /* The question as far as the asker has it, with a segment that this plugin can run. */
 mn_status v2_read_question(const mn_compile *in, mn_compile *c, mn_error *err);
 /* Bytes of the weights and of what is made in the segment, and the longest weight row. */

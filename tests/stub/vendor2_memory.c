@@ -4,11 +4,15 @@
 #include <string.h>
 
 /* ---- memory and queues ----------------------------------------------------------------------- */
-static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
+static mn_status buffer_alloc(mn_device *d, const mn_alloc_params *a, mn_buffer **out,
                               mn_error *err) {
-    const uint32_t where = kind & ~MN_MEM_UNZEROED;
-    if (where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED)
-        return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: memory kind 0x%x", kind);
+    mn_alloc_params p;
+    v2_read(&p, sizeof p, a);
+    const uint64_t bytes = p.bytes;
+    if (p.kind != MN_MEM_DEVICE && p.kind != MN_MEM_HOST_PINNED)
+        return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: memory kind 0x%x", p.kind);
+    if (p.flags & ~(uint64_t)MN_ALLOC_UNZEROED || p.align > 64)
+        return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: unknown flag, or alignment");
     mn_buffer *b = v2_make(d->host, sizeof *b);
     if (!b)
         return v2_no_memory(err);
@@ -39,7 +43,12 @@ static mn_status map(mn_buffer *b, void **out, mn_error *err) {
     *out = b->ptr;
     return MN_OK;
 }
-static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+static mn_status queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                              mn_error *err) {
+    mn_queue_params p;
+    v2_read(&p, sizeof p, params);
+    if (p.flags)
+        return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: unknown flag");
     mn_queue *q = v2_make(d->host, sizeof *q);
     if (!q)
         return v2_no_memory(err);

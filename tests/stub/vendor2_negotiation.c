@@ -45,24 +45,13 @@ static uint32_t judge(const mn_graph *g, const mn_node *n) {
     return FINE;
 }
 
-static mn_status contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
-    static const uint32_t mine[][2] = {{MN_OP_RMS_NORM, 1}, {MN_OP_LINEAR, 1}};
+static mn_status contracts(void *self, const mn_op_contract **table, uint32_t *n,
+                           uint32_t *stride) {
+    static const mn_op_contract mine[] = {{MN_OP_RMS_NORM, 1}, {MN_OP_LINEAR, 1}};
     (void)self;
     *table = mine;
     *n = sizeof mine / sizeof mine[0];
-    return MN_OK;
-}
-
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
-                          mn_verdict *verdicts, uint32_t stride, mn_error *err) {
-    (void)d;
-    (void)symbol_at;
-    (void)err;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        uint32_t why = judge(g, v2_node(g, i));
-        *(mn_verdict *)((char *)verdicts + (uint64_t)i * stride) =
-            (mn_verdict){.verdict = why == FINE ? MN_VERDICT_NATIVE : MN_VERDICT_NO, .reason = why};
-    }
+    *stride = sizeof mine[0];
     return MN_OK;
 }
 
@@ -73,10 +62,14 @@ static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
     return MN_OK;
 }
 
-mn_status v2_read_question(const mn_compile *in, mn_compile *c, mn_error *err) {
-    memset(c, 0, sizeof *c);
-    memcpy(c, in, in->size < sizeof *c ? in->size : sizeof *c);
+/* The question, but for what its nodes are. */
+static mn_status v2_read_segment(const mn_compile *in, mn_compile *c, mn_error *err) {
+    v2_read(c, sizeof *c, in);
     const mn_graph *g = c->graph;
+    if (!c->n_sets)
+        c->n_sets = 1;
+    if (c->n_sets > 16)
+        return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: %u sets of bindings", c->n_sets);
     if (!g || !c->symbol_max || g->size < sizeof *g)
         return v2_fail(err, MN_INVALID, ~0u, "vendor2: no graph, or an older one");
     if (c->precision > MN_PRECISION_A8)
@@ -86,12 +79,31 @@ mn_status v2_read_question(const mn_compile *in, mn_compile *c, mn_error *err) {
     if (c->node_lo > c->node_hi || c->node_hi > g->n_nodes)
         return v2_fail(err, MN_INVALID, ~0u, "vendor2: nodes [%u, %u) of %u", c->node_lo,
                        c->node_hi, g->n_nodes);
-    for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
+    return MN_OK;
+}
+
+static mn_status supports(mn_device *d, const mn_compile *in, mn_verdict *verdicts, uint32_t stride,
+                          mn_error *err) {
+    mn_compile c;
+    (void)d;
+    mn_status s = v2_read_segment(in, &c, err);
+    for (uint32_t i = c.node_lo; i < c.node_hi && !s; i++) {
+        uint32_t why = judge(c.graph, v2_node(c.graph, i));
+        *(mn_verdict *)((char *)verdicts + (uint64_t)(i - c.node_lo) * stride) =
+            (mn_verdict){.verdict = why == FINE ? MN_VERDICT_NATIVE : MN_VERDICT_NO, .reason = why};
+    }
+    return s;
+}
+
+mn_status v2_read_question(const mn_compile *in, mn_compile *c, mn_error *err) {
+    mn_status s = v2_read_segment(in, c, err);
+    const mn_graph *g = c->graph;
+    for (uint32_t i = c->node_lo; i < c->node_hi && !s; i++) {
         uint32_t why = judge(g, v2_node(g, i));
         if (why)
             return v2_fail(err, MN_UNSUPPORTED, i, "vendor2: node %u: %s", i, reasons[why]);
     }
-    return MN_OK;
+    return s;
 }
 
 static bool makes(const mn_graph *g, uint32_t lo, uint32_t hi, int32_t tensor) {
@@ -144,7 +156,7 @@ static mn_status estimate(mn_device *d, const mn_compile *in, mn_estimate *out, 
         return s;
     e.import_peak = e.weights;
     e.scratch += row * sizeof(float) * d->host->workers(d->host->self) + sizeof(mn_program) +
-                 sizeof(mn_context) + c.graph->n_tensors * sizeof(place) +
+                 sizeof(mn_context) + c.graph->n_tensors * c.n_sets * sizeof(place) +
                  c.graph->n_symbols * sizeof(int64_t) + 512;
     e.weights += sizeof(mn_weights) + c.graph->n_tensors * sizeof(void *) + 128;
     e.size = out->size < sizeof e ? out->size : (uint32_t)sizeof e;

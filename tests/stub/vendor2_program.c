@@ -39,6 +39,7 @@ static mn_status compile(mn_device *d, const mn_compile *in, mn_program **out, m
     p->lo = c.node_lo;
     p->hi = c.node_hi;
     p->row = row;
+    p->n_sets = c.n_sets;
     p->data = (const void **)(p->symbol_max + g->n_symbols);
     p->n_workers = d->host->workers(d->host->self);
     for (uint32_t i = 0; i < g->n_symbols; i++)
@@ -80,13 +81,20 @@ static void context_free(mn_context *c) {
     v2_drop(h, c);
 }
 
-static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
+static mn_status context_create(mn_program *p, const mn_context_params *params, mn_context **out,
+                                mn_error *err) {
     const mn_host *h = p->dev->host;
     const mn_graph *g = p->graph;
-    mn_context *c = v2_make(h, sizeof *c + g->n_tensors * sizeof c->at[0] * MN_BINDING_SETS);
-    (void)q;
+    mn_context *c = v2_make(h, sizeof *c + g->n_tensors * sizeof c->at[0] * p->n_sets);
+    mn_context_params own;
+    v2_read(&own, sizeof own, params);
     if (!c)
         return v2_no_memory(err);
+    if (!own.queue || own.flags) {
+        v2_drop(h, c);
+        return v2_fail(err, own.queue ? MN_UNSUPPORTED : MN_INVALID, ~0u,
+                       "vendor2: context_create without a queue, or with flags");
+    }
     c->prog = p;
     c->cur = c->at;
     bool ok = (c->scratch = v2_make(h, p->n_workers * p->row * sizeof(float)));
@@ -107,7 +115,7 @@ static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn
 
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *list, uint32_t n,
                               uint32_t stride, mn_error *err) {
-    if (set >= MN_BINDING_SETS)
+    if (set >= c->prog->n_sets)
         return v2_fail(err, MN_INVALID, ~0u, "binding set %u", set);
     const mn_program *p = c->prog;
     c->cur = c->at + set * p->graph->n_tensors;
@@ -257,14 +265,17 @@ static mn_status check_step(const mn_context *c, const int64_t *value, mn_error 
     return MN_OK;
 }
 
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbol_values,
-                         mn_event **event, mn_error *err) {
-    if (set >= MN_BINDING_SETS)
-        return v2_fail(err, MN_INVALID, ~0u, "binding set %u", set);
-    c->cur = c->at + set * c->prog->graph->n_tensors;
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **event, mn_error *err) {
+    mn_step own;
+    v2_read(&own, sizeof own, step);
+    if (own.flags || own.n_waits || own.n_signals)
+        return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: a step with flags or words");
+    if (own.set >= c->prog->n_sets)
+        return v2_fail(err, MN_INVALID, ~0u, "binding set %u", own.set);
+    c->cur = c->at + own.set * c->prog->graph->n_tensors;
     mn_device *d = c->prog->dev;
-    mn_status s = check_step(c, symbol_values, err);
-    c->symbol = symbol_values;
+    mn_status s = check_step(c, own.values, err);
+    c->symbol = own.values;
     for (uint32_t i = c->prog->lo; i < c->prog->hi && !s; i++) {
         c->node = v2_node(c->prog->graph, i);
         s = d->host->parallel(d->host->self, c->prog->n_workers,

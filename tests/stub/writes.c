@@ -76,14 +76,12 @@ static void spoil_compile(const mn_compile *c) {
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *out,
-                          uint32_t stride, mn_error *err) {
-    const mn_status st = stub_inner->supports(d, g, symbols, out, stride, err);
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,
+                          mn_error *err) {
+    const mn_status st = stub_inner->supports(d, c, out, stride, err);
     if (!is_here("supports"))
         return st;
-    if (is_target("values") && symbols)
-        scribble(symbols, g->n_symbols * sizeof *symbols);
-    spoil_graph(g);
+    spoil_compile(c);
     return st;
 }
 
@@ -138,11 +136,10 @@ static mn_status context_bind(mn_context *x, uint32_t set, const mn_binding *b, 
     return st;
 }
 
-static mn_status context_prepare(mn_context *x, uint32_t set, const int64_t *symbols,
-                                 mn_error *err) {
-    const mn_status st = stub_inner->context_prepare(x, set, symbols, err);
+static mn_status context_prepare(mn_context *x, const mn_step *step, mn_error *err) {
+    const mn_status st = stub_inner->context_prepare(x, step, err);
     if (is_here("context_prepare") && is_target("values"))
-        scribble(symbols, kept->n_symbols * sizeof *symbols);
+        scribble(step->values, kept->n_symbols * sizeof *step->values);
     return st;
 }
 
@@ -154,13 +151,12 @@ static mn_status write_bytes(mn_queue *q, mn_buffer *to, uint64_t at, const void
     return st;
 }
 
-static mn_status execute(mn_context *x, uint32_t set, const int64_t *symbols, mn_event **event,
-                         mn_error *err) {
-    const mn_status st = stub_inner->execute(x, set, symbols, event, err);
+static mn_status execute(mn_context *x, const mn_step *step, mn_event **event, mn_error *err) {
+    const mn_status st = stub_inner->execute(x, step, event, err);
     if (!is_here("execute"))
         return st;
     if (is_target("values"))
-        scribble(symbols, kept->n_symbols * sizeof *symbols);
+        scribble(step->values, kept->n_symbols * sizeof *step->values);
     spoil_graph(kept);
     return st;
 }

@@ -20,10 +20,9 @@ static void rms_norm(const mnc_call *c, mnc_worker *w) {
 const ref_op ref_op_rms_norm = {.fn = rms_norm};
 const ref_op ref_op_layer_norm = {.fn = rms_norm};
 
-static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
-                         mn_error *err) {
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **event, mn_error *err) {
     usleep(250000);
-    return stub_inner->execute(c, set, symbols, event, err);
+    return stub_inner->execute(c, step, event, err);
 }
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {

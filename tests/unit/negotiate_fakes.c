@@ -7,7 +7,8 @@ struct mn_device {
     fake *f;
 };
 typedef struct {
-    uint32_t table[32][2], n;
+    mn_op_contract table[32];
+    uint32_t n;
 } known;
 
 fake *fakes;
@@ -70,17 +71,19 @@ void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const
 }
 
 /* ---- the fakes' table ------------------------------------------------------------------------ */
-static mn_status f_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
+static mn_status f_contracts(void *self, const mn_op_contract **table, uint32_t *n,
+                             uint32_t *stride) {
     static known k;
     const fake *f = self;
     k.n = 0;
     for (uint32_t op = 1; op <= MN_OP_MOE_COMBINE; op++)
         if ((f->ops | f->old_ops) >> op & 1) {
-            k.table[k.n][0] = op;
-            k.table[k.n++][1] = f->old_ops >> op & 1 ? 0 : 1;
+            k.table[k.n].op = op;
+            k.table[k.n++].contract = f->old_ops >> op & 1 ? 0 : 1;
         }
-    *table = f->lies == NO_TABLE ? NULL : (const uint32_t(*)[2])(uintptr_t)k.table;
+    *table = f->lies == NO_TABLE ? NULL : k.table;
     *n = k.n;
+    *stride = sizeof k.table[0];
     return MN_OK;
 }
 static bool has_f64(const mn_graph *g, uint32_t i) {
@@ -91,13 +94,14 @@ static bool has_f64(const mn_graph *g, uint32_t i) {
     }
     return false;
 }
-static mn_status f_supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v,
-                            uint32_t stride, mn_error *err) {
-    (void)at, (void)err;
+static mn_status f_supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                            mn_error *err) {
+    const mn_graph *g = c->graph;
+    (void)err;
     d->f->n_supports++;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         mn_verdict *one = (mn_verdict *)(void *)((char *)v + (size_t)i * stride);
-        *one = (mn_verdict){MN_VERDICT_NATIVE, 7, NAN, 99};
+        *one = (mn_verdict){MN_VERDICT_NATIVE, 7, NAN, -1};
         if (d->f->lies == NO_F64 && has_f64(g, i))
             *one = (mn_verdict){.verdict = MN_VERDICT_NO};
         if (d->f->lies == BAD_VERDICT && g->nodes[i].op == MN_OP_LINEAR)
@@ -172,8 +176,8 @@ static mn_status f_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, 
     *out = (mn_kv_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0, 0};
     return MN_OK;
 }
-static mn_status f_queue(mn_device *d, mn_queue **q, mn_error *err) {
-    (void)d, (void)q;
+static mn_status f_queue(mn_device *d, const mn_queue_params *params, mn_queue **q, mn_error *err) {
+    (void)d, (void)q, (void)params;
     return mn_fail(err, MN_UNSUPPORTED, "a table of numbers has no queue");
 }
 static const mn_backend backend = {.size = sizeof backend,

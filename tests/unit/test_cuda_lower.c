@@ -5,6 +5,7 @@
  * member. */
 #include "opened/opened.h"
 #include "common.h"
+#include "usual.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void check_graph(const mn_graph *g, const char *what) {
     mn_error err = MN_ERROR_INIT;
     for (uint32_t i = 0; i < g->n_symbols; i++)
         most[i] = mnp_symbol(g, i)->max;
-    if (be->supports(device, g, NULL, verdicts, sizeof *verdicts, &err))
+    if (mn_usual_supports(be, device, g, most, verdicts, sizeof *verdicts, &err))
         fail_msg("%s: %s", what, err.msg);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         if (verdicts[i].verdict != MN_VERDICT_NATIVE)

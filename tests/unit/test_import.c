@@ -48,8 +48,9 @@ static void reset(void) {
 static mn_status say(mn_error *err, mn_status st, const char *what, uint32_t i) {
     return mn_fail_node(err, st, i, "%s %u", what, i);
 }
-static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
-    (void)d;
+static mn_status queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                              mn_error *err) {
+    (void)d, (void)params;
     if (dev.queues)
         return say(err, dev.queues, "no queue", 0);
     *out = mn_calloc(1, sizeof **out);

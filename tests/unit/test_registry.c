@@ -306,6 +306,11 @@ static mn_status read_back(const mn_host *host, const char *name, const char *st
     if (!st)
         assert_true(bytes == 3 && !memcmp(data, "abc", 3));
     host->release(host->self, data);
+    const void *at = NULL;
+    assert_int_equal(cache->map(host->self, mn_str_of(name), mn_str_of(stamp), &at, &bytes), st);
+    if (!st)
+        assert_true(bytes == 3 && !memcmp(at, "abc", 3) && (uintptr_t)at % 64 == 0);
+    cache->unmap(host->self, at);
     return st;
 }
 
@@ -349,7 +354,14 @@ static void cache(void **state) {
     assert_int_equal(c->write(host->self, name, mn_str_of("driver 2"), "abc", 3), MN_OK);
     assert_int_equal(read_back(host, "kernel", "driver 1"), MN_END);
     assert_int_equal(read_back(host, "kernel", "driver 2"), MN_OK);
-    assert_int_equal(c->write(host->self, name, name, "abc", MN_CACHE_MAX + 1), MN_INVALID);
+    /* what is mapped stays while the entry is replaced */
+    const void *at = NULL;
+    uint64_t bytes = 0;
+    assert_int_equal(c->map(host->self, name, mn_str_of("driver 2"), &at, &bytes), MN_OK);
+    assert_int_equal(c->write(host->self, name, mn_str_of("driver 2"), "longer", 6), MN_OK);
+    assert_memory_equal(at, "abc", 3);
+    c->unmap(host->self, at);
+    assert_int_equal(c->write(host->self, name, name, "abc", c->most + 1), MN_INVALID);
     close_world(&w);
     unsetenv("XDG_CACHE_HOME");
 }

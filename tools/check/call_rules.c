@@ -46,9 +46,9 @@ void check_call_unbound(check *c) {
     if (!stage_plan(c, &s))
         return;
     const mn_backend *be = s.p.be;
-    mn_status st = be->context_create(s.plan->program, s.p.queue, &x, &s.p.err);
+    mn_status st = mn_usual_context(be, s.plan->program, s.p.queue, &x, &s.p.err);
     CHECK_OK(c, st, &s.p.err, "a second context");
-    WRONG(c, "execute before context_bind", be->execute(x, 0, s.o->value, NULL, err));
+    WRONG(c, "execute before context_bind", mn_usual_execute(be, x, 0, s.o->value, NULL, err));
     be->context_free(x);
     close_after_wrong(c, &s);
 }
@@ -61,7 +61,7 @@ static mn_status bind_and_run(stage *s, const mn_binding *b, uint32_t n, mn_erro
     mn_event *ev = NULL;
     mn_status st = be->context_bind(x, 0, b, n, sizeof *b, err);
     if (!st)
-        st = be->execute(x, 0, s->o->value, &ev, err);
+        st = mn_usual_execute(be, x, 0, s->o->value, &ev, err);
     return case_wait(be, st, &ev, err);
 }
 
@@ -146,11 +146,11 @@ static void wrong_symbol(check *c, stage *s, int64_t value) {
     snprintf(what, sizeof what, "%.24s = %lld of at most %lld", sym->name, (long long)value,
              (long long)sym->max);
     snprintf(call, sizeof call, "execute with %s", what);
-    WRONG(c, call, be->execute(x, 0, v, NULL, err));
+    WRONG(c, call, mn_usual_execute(be, x, 0, v, NULL, err));
     if (!MN_HAS(mn_backend, be, context_prepare))
         return;
     snprintf(call, sizeof call, "context_prepare with %s", what);
-    WRONG(c, call, be->context_prepare(x, 0, v, err));
+    WRONG(c, call, mn_usual_prepare(be, x, 0, v, err));
 }
 
 void check_call_symbols(check *c) {
@@ -239,9 +239,9 @@ void check_call_transfers(check *c) {
     if (!stage_plan(c, &s))
         return;
     const mn_backend *be = s.p.be;
-    mn_status st = be->alloc(s.p.dev, N, MN_MEM_DEVICE, &dev, &s.p.err);
+    mn_status st = mn_usual_alloc(be, s.p.dev, N, MN_MEM_DEVICE, &dev, &s.p.err);
     if (!st)
-        st = be->alloc(s.p.dev, N, MN_MEM_HOST_PINNED, &pin, &s.p.err);
+        st = mn_usual_alloc(be, s.p.dev, N, MN_MEM_HOST_PINNED, &pin, &s.p.err);
     CHECK_OK(c, st, &s.p.err, "alloc");
     round_trip(c, &s, dev, pin);
     static const uint64_t bad[][2] = {{N, 1},
@@ -264,7 +264,7 @@ void check_call_transfers(check *c) {
 static void unknown_kind(check *c, stage *s, uint32_t kind) {
     mn_buffer *b = NULL;
     check_doing(c, "alloc of memory of kind %u ran", kind);
-    const mn_status st = s->p.be->alloc(s->p.dev, 64, kind, &b, &s->p.err);
+    const mn_status st = mn_usual_alloc(s->p.be, s->p.dev, 64, kind, &b, &s->p.err);
     CHECK(c, st == MN_UNSUPPORTED,
           "alloc of memory of kind %u: found status 0x%x, expected MN_UNSUPPORTED", kind,
           (unsigned)st);
@@ -275,7 +275,7 @@ static void huge_alloc(check *c, stage *s, uint32_t kind, uint64_t bytes) {
     mn_buffer *b = NULL;
     mn_error err = check_error();
     check_doing(c, "alloc of %llu bytes ran", (unsigned long long)bytes);
-    const mn_status st = s->p.be->alloc(s->p.dev, bytes, kind, &b, &err);
+    const mn_status st = mn_usual_alloc(s->p.be, s->p.dev, bytes, kind, &b, &err);
     const uint32_t class = MN_STATUS_CLASS(st);
     const int refused = st && (class == MN_CLASS_SMALLER || class == MN_CLASS_CALLER);
     CHECK(c, refused && err.msg[0],
@@ -299,7 +299,7 @@ void check_call_alloc(check *c) {
     if (check_over(c))
         return;
     check_doing(c, "alloc of 0 bytes ran");
-    const mn_status st = s.p.be->alloc(s.p.dev, 0, MN_MEM_DEVICE, &b, NULL);
+    const mn_status st = mn_usual_alloc(s.p.be, s.p.dev, 0, MN_MEM_DEVICE, &b, NULL);
     if (!st && b)
         s.p.be->buffer_free(b);
     close_after_wrong(c, &s);
@@ -437,14 +437,14 @@ void check_call_abort(check *c) {
         check_skip(c, "abort is optional, and NULL");
         return;
     }
-    mn_status st = be->queue_create(s.p.dev, &q, &s.p.err);
+    mn_status st = mn_usual_queue(be, s.p.dev, &q, &s.p.err);
     if (!st)
-        st = be->context_create(plan->program, q, &x, &s.p.err);
+        st = mn_usual_context(be, plan->program, q, &x, &s.p.err);
     if (!st)
         st = be->context_bind(x, 0, plan->binding, plan->n_bindings, sizeof *plan->binding,
                               &s.p.err);
     if (!st)
-        st = be->execute(x, 0, s.o->value, &ev, &s.p.err);
+        st = mn_usual_execute(be, x, 0, s.o->value, &ev, &s.p.err);
     CHECK_OK(c, st, &s.p.err, "a step on a second queue");
     check_doing(c, "abort ran");
     be->abort(q);

@@ -30,7 +30,7 @@ static void *ask_often(void *arg) {
         if (a->status)
             break;
         a->what = "supports";
-        a->status = be->supports(p->dev, &o->g, o->value, v, sizeof v[0], NULL);
+        a->status = mn_usual_supports(be, p->dev, &o->g, o->value, v, sizeof v[0], NULL);
         if (a->status)
             break;
         a->what = "estimate";
@@ -38,7 +38,7 @@ static void *ask_often(void *arg) {
         if (a->status)
             break;
         a->what = "alloc";
-        a->status = be->alloc(p->dev, 1000, MN_MEM_DEVICE, &b, NULL);
+        a->status = mn_usual_alloc(be, p->dev, 1000, MN_MEM_DEVICE, &b, NULL);
         if (!a->status)
             be->buffer_free(b);
     }
@@ -78,7 +78,7 @@ static void *run_often(void *arg) {
     const op_shape shape = life_shape();
     case_plan *plan = NULL;
     case_on on = s->on;
-    r->status = on.be->queue_create(on.dev, &on.queue, &r->err);
+    r->status = mn_usual_queue(on.be, on.dev, &on.queue, &r->err);
     if (r->status)
         return NULL;
     op_case *twin = case_random(s->o->n[0].op, MN_F32, &shape, 7);

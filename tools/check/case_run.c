@@ -200,7 +200,7 @@ static mn_status put_by_threads(case_plan *p, uint32_t n, mn_error *err) {
     uint32_t n_queues = 0;
     while (n_queues < n && !st) {
         a[n_queues] = putter_of(p, n_queues, n);
-        st = be->queue_create(p->on.dev, &a[n_queues].queue, err);
+        st = mn_usual_queue(be, p->on.dev, &a[n_queues].queue, err);
         if (!st)
             n_queues++;
     }
@@ -287,7 +287,7 @@ static mn_status alloc_bound(case_plan *p, mn_error *err) {
         const uint64_t n = case_run_buffer_bytes(p, c, i);
         if (!is_bound(c, i))
             continue;
-        st = p->on.be->alloc(p->on.dev, n, MN_MEM_DEVICE, &p->buffer[i], err);
+        st = mn_usual_alloc(p->on.be, p->on.dev, n, MN_MEM_DEVICE, &p->buffer[i], err);
         p->binding[p->n_bindings] = (mn_binding){
             .tensor = i,
             .buffer = p->buffer[i],
@@ -324,7 +324,7 @@ static mn_status make_buffers(case_plan *p, mn_error *err) {
     p->scratch = malloc(p->host_bytes);
     if (!p->scratch)
         return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory");
-    st = be->alloc(p->on.dev, p->host_bytes, MN_MEM_HOST_PINNED, &p->host, err);
+    st = mn_usual_alloc(be, p->on.dev, p->host_bytes, MN_MEM_HOST_PINNED, &p->host, err);
     if (!st)
         st = be->map(p->host, &p->host_map, err);
     if (!st)
@@ -338,7 +338,7 @@ mn_status case_kv_layout(case_plan *p, uint32_t group, mn_kv_layout *out, mn_err
 
 static mn_status make_context(case_plan *p, uint32_t i, mn_queue *q, mn_error *err) {
     const mn_backend *be = p->on.be;
-    mn_status st = be->context_create(p->program, q, &p->contexts[i], err);
+    mn_status st = mn_usual_context(be, p->program, q, &p->contexts[i], err);
     if (!st)
         st =
             be->context_bind(p->contexts[i], 0, p->binding, p->n_bindings, sizeof *p->binding, err);
@@ -347,7 +347,7 @@ static mn_status make_context(case_plan *p, uint32_t i, mn_queue *q, mn_error *e
 }
 
 mn_status case_second_context(case_plan *p, mn_error *err) {
-    mn_status st = p->on.be->queue_create(p->on.dev, &p->queues[1], err);
+    mn_status st = mn_usual_queue(p->on.be, p->on.dev, &p->queues[1], err);
     if (st)
         return st;
     p->on.queue = p->queues[1];
@@ -364,6 +364,7 @@ mn_compile case_question(const op_case *c, uint32_t precision) {
         .symbol_max = c->value,
         .k_dtype = c->kv_dtype,
         .v_dtype = c->v_dtype,
+        .n_sets = CASE_SETS,
     };
 }
 
@@ -524,7 +525,7 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
         return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     mn_status st = case_run_write_all(p, c, err);
     if (!st)
-        st = p->on.be->execute(p->contexts[p->at], 0, c->value, &ev, err);
+        st = mn_usual_execute(p->on.be, p->contexts[p->at], 0, c->value, &ev, err);
     st = case_wait(p->on.be, st, &ev, err);
     if (st)
         return st;
@@ -659,7 +660,7 @@ const char *case_hides_nan(const op_case *got, const op_case *want, bool loose) 
 bool case_supported(const case_on *on, const op_case *c, uint32_t *reason) {
     mn_verdict v[CASE_NODES];
     memset(v, 0, sizeof v);
-    if (c->failed || on->be->supports(on->dev, &c->g, c->value, v, sizeof v[0], NULL))
+    if (c->failed || mn_usual_supports(on->be, on->dev, &c->g, c->value, v, sizeof v[0], NULL))
         return false;
     for (uint32_t i = 0; i < c->g.n_nodes; i++) {
         if (reason)

@@ -11,6 +11,7 @@
 #define MINERVA_CHECK_H
 #include "ground.h"
 #include "host.h"
+#include "usual.h"
 #include <minerva/plugin.h>
 #include <stdatomic.h>
 #include <stddef.h>

@@ -131,16 +131,21 @@ static const mn_compile *give_compile(const mn_compile *c) {
     return shut(to);
 }
 
-static const int64_t *give_values(const int64_t *values, uint32_t n) {
-    return const_rule_give("the symbol values", values, (uint64_t)n * sizeof *values);
+static const mn_step *give_step(const mn_step *step, uint32_t n_values) {
+    mn_step *to = const_rule_copy("the mn_step", step, sizeof *step);
+    if (!to)
+        return step;
+    to->values = const_rule_give("the symbol values", step->values,
+                                 (uint64_t)n_values * sizeof *step->values);
+    return shut(to);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 static uint32_t n_values; /* of the program that was compiled last */
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *out,
-                          uint32_t stride, mn_error *err) {
-    return real->supports(d, give_graph(g), give_values(at, g->n_symbols), out, stride, err);
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,
+                          mn_error *err) {
+    return real->supports(d, give_compile(c), out, stride, err);
 }
 
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -180,14 +185,12 @@ static mn_status context_bind(mn_context *x, uint32_t set, const mn_binding *b, 
     return real->context_bind(x, set, to, n, stride, err);
 }
 
-static mn_status context_prepare(mn_context *x, uint32_t set, const int64_t *values,
-                                 mn_error *err) {
-    return real->context_prepare(x, set, give_values(values, n_values), err);
+static mn_status context_prepare(mn_context *x, const mn_step *step, mn_error *err) {
+    return real->context_prepare(x, give_step(step, n_values), err);
 }
 
-static mn_status execute(mn_context *x, uint32_t set, const int64_t *values, mn_event **ev,
-                         mn_error *err) {
-    return real->execute(x, set, give_values(values, n_values), ev, err);
+static mn_status execute(mn_context *x, const mn_step *step, mn_event **ev, mn_error *err) {
+    return real->execute(x, give_step(step, n_values), ev, err);
 }
 
 static mn_status write_bytes(mn_queue *q, mn_buffer *to, uint64_t at, const void *from, uint64_t n,

@@ -92,7 +92,8 @@ static void refused_by_supports(check *c, const stage *s, const op_case *o, uint
     mn_verdict v[CASE_NODES] = {{0}};
     mn_error err = check_error();
     check_doing(c, "supports met %s", what);
-    const mn_status st = s->p.be->supports(s->p.dev, &o->g, o->value, v, sizeof v[0], &err);
+    const mn_status st =
+        mn_usual_supports(s->p.be, s->p.dev, &o->g, o->value, v, sizeof v[0], &err);
     const int32_t verdict = v[at].verdict;
     CHECK(c, !st || MN_STATUS_CLASS(st) == MN_CLASS_REFUSE,
           "supports met %s: found status 0x%x (%s), expected MN_OK and a verdict", what,
@@ -161,7 +162,7 @@ void check_graph_newer_contract(check *c) {
 static void survives(check *c, const stage *s, op_case *o, const char *what) {
     mn_verdict v[CASE_NODES] = {{0}};
     check_doing(c, "supports and compile met %s", what);
-    s->p.be->supports(s->p.dev, &o->g, o->value, v, sizeof v[0], NULL);
+    mn_usual_supports(s->p.be, s->p.dev, &o->g, o->value, v, sizeof v[0], NULL);
     case_run(&s->on, o, MN_PRECISION_EXACT, NULL);
 }
 
@@ -301,11 +302,11 @@ static void empty_segment(check *c, const stage *s, mn_compile ask) {
     if (!st)
         st = be->compile(s->p.dev, &ask, &program, &err);
     if (!st)
-        st = be->context_create(program, s->p.queue, &x, &err);
+        st = mn_usual_context(be, program, s->p.queue, &x, &err);
     if (!st)
         st = be->context_bind(x, 0, NULL, 0, sizeof(mn_binding), &err);
     if (!st)
-        st = be->execute(x, 0, s->o->value, &ev, &err);
+        st = mn_usual_execute(be, x, 0, s->o->value, &ev, &err);
     st = case_wait(be, st, &ev, &err);
     CHECK_OK(c, st, &err, "an empty segment, which does nothing");
     if (x)
@@ -360,6 +361,6 @@ void check_graph_questions(check *c) {
     mn_graph none = s.o->g;
     mn_verdict v = {0};
     none.n_nodes = 0;
-    be->supports(s.p.dev, &none, s.o->value, &v, sizeof v, NULL);
+    mn_usual_supports(be, s.p.dev, &none, s.o->value, &v, sizeof v, NULL);
     stage_close(c, &s);
 }

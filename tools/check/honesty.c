@@ -13,7 +13,7 @@
 static int32_t least_verdict(const stage *s, const op_case *o) {
     mn_verdict v[CASE_NODES] = {{0}};
     int32_t least = MN_VERDICT_NATIVE;
-    if (o->failed || s->p.be->supports(s->p.dev, &o->g, o->value, v, sizeof v[0], NULL))
+    if (o->failed || mn_usual_supports(s->p.be, s->p.dev, &o->g, o->value, v, sizeof v[0], NULL))
         return MN_VERDICT_NO;
     for (uint32_t i = 0; i < o->g.n_nodes; i++)
         if (v[i].verdict < least)
@@ -49,13 +49,12 @@ static void must_compile(check *c, stage *s, uint32_t op, uint32_t dtype, uint32
 
 void check_honesty_native(check *c) {
     stage s;
-    const uint32_t(*table)[2];
-    uint32_t n;
+    op_contracts list;
     uint32_t n_programs = 0;
-    if (!stage_device(c, &s) || !stage_contracts(c, &s, &table, &n))
+    if (!stage_device(c, &s) || !stage_contracts(c, &s, &list))
         return;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t op = table[i][0];
+    for (uint32_t i = 0; i < list.n; i++) {
+        const uint32_t op = op_contract(&list, i)->op;
         for (uint32_t k = 0; mn_dtype_at(k) && case_op_name(op) && !check_over(c); k++)
             if (case_is_weight_type(mn_dtype_at(k)))
                 must_compile(c, &s, op, mn_dtype_at(k), &n_programs);
@@ -69,15 +68,14 @@ void check_honesty_native(check *c) {
 /* The verdict of an op that is not in the table of contracts is no. */
 void check_honesty_contracts(check *c) {
     stage s;
-    const uint32_t(*table)[2];
-    uint32_t n;
-    if (!stage_device(c, &s) || !stage_contracts(c, &s, &table, &n))
+    op_contracts list;
+    if (!stage_device(c, &s) || !stage_contracts(c, &s, &list))
         return;
     for (uint32_t op = 1; case_op_name(op); op++) {
         uint32_t i = 0;
-        while (i < n && table[i][0] != op)
+        while (i < list.n && op_contract(&list, i)->op != op)
             i++;
-        if (i < n)
+        if (i < list.n)
             continue;
         op_case *o = life_case(c, op);
         if (!o)
@@ -287,7 +285,7 @@ static void must_not_allocate(check *c, stage *s) {
     const long long before = atomic_load(&s->host.calls);
     mn_event *ev = NULL;
     check_doing(c, "execute ran for %lld rows", rows);
-    mn_status st = be->execute(s->plan->contexts[0], 0, s->o->value, &ev, &s->p.err);
+    mn_status st = mn_usual_execute(be, s->plan->contexts[0], 0, s->o->value, &ev, &s->p.err);
     const long long calls = atomic_load(&s->host.calls) - before;
     st = case_wait(be, st, &ev, &s->p.err);
     CHECK_OK(c, st, &s->p.err, "execute");
@@ -307,7 +305,7 @@ void check_honesty_execute_allocates(check *c) {
         s.o->value[0] = rows;
         check_doing(c, "context_prepare ran for %lld rows", (long long)rows);
         if (MN_HAS(mn_backend, be, context_prepare))
-            st = be->context_prepare(s.plan->contexts[0], 0, s.o->value, &s.p.err);
+            st = mn_usual_prepare(be, s.plan->contexts[0], 0, s.o->value, &s.p.err);
         CHECK_OK(c, st, &s.p.err, "context_prepare");
         for (int i = 0; i < 3 && !check_over(c); i++)
             must_not_allocate(c, &s);
@@ -452,7 +450,7 @@ void check_honesty_waits(check *c) {
     mn_error *err = &s.p.err;
     mn_status st = case_step(s.plan, s.o, err);
     if (!st)
-        st = be->execute(s.plan->contexts[0], 0, s.o->value, &ev, err);
+        st = mn_usual_execute(be, s.plan->contexts[0], 0, s.o->value, &ev, err);
     CHECK_OK(c, st, err, "execute");
     wait_for_null(c, &s);
     if (!check_over(c))
@@ -480,9 +478,9 @@ static void judge_map(check *c, stage *s, uint32_t kind, const char *name) {
     uint8_t *at = NULL;
     uint8_t *back = NULL;
     mn_event *ev = NULL;
-    mn_status st = be->alloc(s->p.dev, 256, kind, &b, err);
+    mn_status st = mn_usual_alloc(be, s->p.dev, 256, kind, &b, err);
     if (!st)
-        st = be->alloc(s->p.dev, 256, MN_MEM_HOST_PINNED, &pin, err);
+        st = mn_usual_alloc(be, s->p.dev, 256, MN_MEM_HOST_PINNED, &pin, err);
     if (!st)
         st = be->map(pin, (void **)&back, err);
     CHECK_OK(c, st, err, "alloc and map");

@@ -53,9 +53,14 @@ static case_on side_of(const check_plugin *p) {
     };
 }
 
-static int contains(const uint32_t (*table)[2], uint32_t n, uint32_t op) {
-    for (uint32_t i = 0; i < n; i++)
-        if (table[i][0] == op)
+const mn_op_contract *op_contract(const op_contracts *list, uint32_t i) {
+    return (const mn_op_contract *)(const void *)((const char *)list->at +
+                                                  (size_t)i * list->stride);
+}
+
+static int contains(const op_contracts *list, uint32_t op) {
+    for (uint32_t i = 0; i < list->n; i++)
+        if (op_contract(list, i)->op == op)
             return 1;
     return 0;
 }
@@ -68,7 +73,7 @@ static mn_status life_try_op(const check_plugin *p, uint32_t op, op_case **out, 
     *out = NULL;
     if (!o)
         return MN_OUT_OF_MEMORY;
-    mn_status st = p->be->supports(p->dev, &o->g, o->value, v, sizeof v[0], err);
+    mn_status st = mn_usual_supports(p->be, p->dev, &o->g, o->value, v, sizeof v[0], err);
     for (uint32_t i = 0; i < o->g.n_nodes; i++)
         yes &= v[i].verdict != MN_VERDICT_NO;
     if (!st && yes)
@@ -85,12 +90,11 @@ static mn_status first_case(const check_plugin *p, op_case **out, mn_error *err)
         MN_OP_ACT,         MN_OP_SCALE,      MN_OP_SOFTCAP, MN_OP_LAYER_NORM, MN_OP_ROPE,
         MN_OP_GATHER_ROWS, MN_OP_ATTENTION,  MN_OP_EMBED,   MN_OP_SAMPLE,     MN_OP_MOE_ROUTE,
         MN_OP_MOE_LINEAR,  MN_OP_MOE_COMBINE};
-    const uint32_t(*table)[2] = NULL;
-    uint32_t n = 0;
+    op_contracts list = {0};
     *out = NULL;
-    mn_status st = p->be->contracts(p->api->self, &table, &n);
+    mn_status st = p->be->contracts(p->api->self, &list.at, &list.n, &list.stride);
     for (size_t i = 0; i < sizeof order / sizeof order[0] && !st && !*out; i++)
-        if (contains(table, n, order[i]))
+        if (contains(&list, order[i]))
             st = life_try_op(p, order[i], out, err);
     return st;
 }
@@ -133,22 +137,20 @@ void stage_close(check *c, stage *s) {
     check_close(c, &s->p);
 }
 
-int stage_contracts(check *c, const stage *s, const uint32_t (**table)[2], uint32_t *n) {
-    *table = NULL;
-    *n = 0;
+int stage_contracts(check *c, const stage *s, op_contracts *list) {
+    *list = (op_contracts){0};
     check_doing(c, "contracts ran");
-    mn_status st = s->p.be->contracts(s->p.api->self, table, n);
+    mn_status st = s->p.be->contracts(s->p.api->self, &list->at, &list->n, &list->stride);
     return !check_status(c, st, NULL, "contracts");
 }
 
 void stage_each_op(check *c, stage *s, stage_fn fn) {
-    const uint32_t(*table)[2];
-    uint32_t n;
+    op_contracts list;
     uint32_t tried = 0;
-    if (!stage_contracts(c, s, &table, &n))
+    if (!stage_contracts(c, s, &list))
         return;
-    for (uint32_t i = 0; i < n && !check_over(c); i++) {
-        const uint32_t op = table[i][0];
+    for (uint32_t i = 0; i < list.n && !check_over(c); i++) {
+        const uint32_t op = op_contract(&list, i)->op;
         op_case *o = NULL;
         if (case_op_name(op))
             o = life_case(c, op);
@@ -174,9 +176,9 @@ void stage_each_op(check *c, stage *s, stage_fn fn) {
 /* What is between entry and shutdown. */
 static mn_status life_live(check *c, check_plugin *p, mn_error *err) {
     check_doing(c, "device_open ran");
-    mn_status st = p->be->device_open(p->api->self, 0, &p->dev, err);
+    mn_status st = mn_usual_open(p->be, p->api->self, 0, &p->dev, err);
     if (!st)
-        st = p->be->queue_create(p->dev, &p->queue, err);
+        st = mn_usual_queue(p->be, p->dev, &p->queue, err);
     if (st)
         return st;
     check_doing(c, "a small graph was compiled and run");

@@ -27,8 +27,14 @@ int stage_device(check *c, stage *s);
 int stage_case(check *c, stage *s);
 int stage_plan(check *c, stage *s);
 void stage_close(check *c, stage *s); /* frees all of it; nothing of the host's may be left then */
-/* The table of contracts: n rows {op, version}. 1, or 0 and the rule has failed. */
-int stage_contracts(check *c, const stage *s, const uint32_t (**table)[2], uint32_t *n);
+/* The table of contracts, as the plugin has it. */
+typedef struct {
+    const mn_op_contract *at;
+    uint32_t n, stride;
+} op_contracts;
+const mn_op_contract *op_contract(const op_contracts *list, uint32_t i);
+/* 1, or 0 and the rule has failed. */
+int stage_contracts(check *c, const stage *s, op_contracts *list);
 
 /* Calls fn with life_case of each op that the device supports, until the rule is over; closes
  * the stage and reports the number of ops. The rule is skipped where there is none. */

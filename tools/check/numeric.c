@@ -31,9 +31,9 @@ static int open_device(check_plugin *o, check_host *host, mn_entry_fn entry) {
         o->api = entry(&host->api, &o->err);
     if (o->api)
         o->be = o->api->query(o->api->self, MN_BACKEND_ID);
-    if (!o->be || o->be->device_open(o->api->self, 0, &o->dev, &o->err))
+    if (!o->be || mn_usual_open(o->be, o->api->self, 0, &o->dev, &o->err))
         return 0;
-    return !o->be->queue_create(o->dev, &o->queue, &o->err);
+    return !mn_usual_queue(o->be, o->dev, &o->queue, &o->err);
 }
 
 static int open_oracle(numeric *n) {

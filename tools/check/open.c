@@ -72,9 +72,9 @@ int check_open_device(check *c, check_plugin *p, check_host *host) {
         return 0;
     }
     check_doing(c, "device_open ran");
-    mn_status st = p->be->device_open(p->api->self, 0, &p->dev, &p->err);
+    mn_status st = mn_usual_open(p->be, p->api->self, 0, &p->dev, &p->err);
     if (!st)
-        st = p->be->queue_create(p->dev, &p->queue, &p->err);
+        st = mn_usual_queue(p->be, p->dev, &p->queue, &p->err);
     return !check_status(c, st, &p->err, "opening device 0 and a queue");
 }
 

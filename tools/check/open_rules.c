@@ -1,7 +1,7 @@
 /* open_rules.c -- groups open and device: opening the file, entering the plugin, its interfaces
  * and tables, its devices. Later groups use what these find (check_facts), and are skipped where
  * one of these fails. */
-#include "check.h"
+#include "life.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -233,7 +233,7 @@ static void must_not_exist(check *c, check_plugin *p, uint32_t i) {
     mn_device *dev = NULL;
     check_doing(c, "device_info and device_open of device %u, which does not exist, ran", i);
     judge_missing(c, "device_info", i, p->be->device_info(p->api->self, i, &d, NULL));
-    judge_missing(c, "device_open", i, p->be->device_open(p->api->self, i, &dev, NULL));
+    judge_missing(c, "device_open", i, mn_usual_open(p->be, p->api->self, i, &dev, NULL));
 }
 
 static void open_rule_list(check *c, check_plugin *p) {
@@ -297,14 +297,18 @@ void check_device_self_test(check *c) {
     check_close(c, &p);
 }
 
-static void judge_contracts(check *c, const uint32_t (*table)[2], uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t op = table[i][0];
-        const uint32_t version = table[i][1];
+/* Bytes of an mn_op_contract of the first release. */
+#define FIRST_STRIDE (offsetof(mn_op_contract, contract) + sizeof(uint32_t))
+
+static void judge_contracts(check *c, const op_contracts *list) {
+    for (uint32_t i = 0; i < list->n; i++) {
+        const uint32_t op = op_contract(list, i)->op;
+        const uint32_t version = op_contract(list, i)->contract;
         CHECK(c, op && version, "contracts: found op %u version %u, expected both from 1 on", op,
               version);
         for (uint32_t k = 0; k < i; k++)
-            CHECK(c, table[k][0] != op, "contracts: found op %u twice, expected it once", op);
+            CHECK(c, op_contract(list, k)->op != op,
+                  "contracts: found op %u twice, expected it once", op);
     }
 }
 
@@ -322,21 +326,23 @@ void check_device_contracts(check *c) {
     static const uint32_t reasons[] = {0, 1, 2, 3, 1000, ~0u};
     check_host h;
     check_plugin p;
-    const uint32_t(*table)[2] = NULL;
-    uint32_t n = 0;
+    op_contracts list = {0};
     check_host_init(&h);
     if (!check_open(c, &p, &h))
         return;
     check_doing(c, "contracts ran");
-    CHECK_OK(c, p.be->contracts(p.api->self, &table, &n), NULL, "contracts");
-    CHECK(c, table || !n, "contracts: found NULL for %u ops, expected a table", n);
-    judge_contracts(c, table, n);
+    CHECK_OK(c, p.be->contracts(p.api->self, &list.at, &list.n, &list.stride), NULL, "contracts");
+    CHECK(c, list.at || !list.n, "contracts: found NULL for %u ops, expected a table", list.n);
+    CHECK(c, !list.n || list.stride >= FIRST_STRIDE,
+          "contracts: found a stride of %u bytes, expected at least %zu", list.stride,
+          FIRST_STRIDE);
+    judge_contracts(c, &list);
     const int has_reason = MN_HAS(mn_backend, p.be, reason);
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons && has_reason && !check_over(c); i++)
         for (uint32_t room = 0; room <= 16; room += 8)
             judge_reason(c, &p, reasons[i], room);
     if (check_over(c))
         return;
-    check_found(c, "%u ops", n);
+    check_found(c, "%u ops", list.n);
     check_close(c, &p);
 }

@@ -48,7 +48,8 @@ static case_plan *open_and_step(check *c, stage *s, op_case *o, uint32_t op) {
 /* Profiles a step of the plan. *n: in, room for units; out, their number. */
 static mn_status profile_rule_run_profile(stage *s, case_plan *plan, mn_profile_unit *u,
                                           uint32_t stride, uint32_t *n) {
-    return profile->execute(plan->contexts[0], 0, plan->first->value, u, stride, n, &s->p.err);
+    return mn_usual_profile(profile, plan->contexts[0], 0, plan->first->value, u, stride, n,
+                            &s->p.err);
 }
 
 /* ---- the units of a program ------------------------------------------------------------------ */
@@ -110,25 +111,23 @@ void check_profile_units(check *c) {
 }
 
 /* ---- the same results ------------------------------------------------------------------------ */
-static mn_status execute_profiled(mn_context *ctx, uint32_t set, const int64_t *values,
-                                  mn_event **event, mn_error *err) {
+static mn_status execute_profiled(mn_context *ctx, const mn_step *step, mn_event **event,
+                                  mn_error *err) {
     mn_profile_unit u[MAX_UNITS];
     uint32_t n = MAX_UNITS;
     if (event)
         *event = NULL;
-    return profile->execute(ctx, set, values, u, sizeof u[0], &n, err);
+    return profile->execute(ctx, step, u, sizeof u[0], &n, err);
 }
 
-static mn_status only_count(mn_context *ctx, uint32_t set, const int64_t *values, mn_event **event,
-                            mn_error *err) {
+static mn_status only_count(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
     uint32_t n = 0;
     if (event)
         *event = NULL;
-    return profile->execute(ctx, set, values, NULL, 0, &n, err);
+    return profile->execute(ctx, step, NULL, 0, &n, err);
 }
 
-typedef mn_status (*execute_fn)(mn_context *, uint32_t set, const int64_t *values, mn_event **,
-                                mn_error *);
+typedef mn_status (*execute_fn)(mn_context *, const mn_step *, mn_event **, mn_error *);
 
 /* The plugin's table with another execute; valid until the next call. */
 static const mn_backend *backend_with(const stage *s, execute_fn execute) {
@@ -248,7 +247,8 @@ static void odd_profiles(check *c, stage *s, case_plan *plan, uint32_t op) {
     if (check_over(c))
         return;
     check_doing(c, "a profile of binding set 1, which is not bound, was requested");
-    const mn_status st = profile->execute(plan->contexts[0], 1, values, NULL, 0, &none, &s->p.err);
+    const mn_status st =
+        mn_usual_profile(profile, plan->contexts[0], 1, values, NULL, 0, &none, &s->p.err);
     CHECK(c, MN_STATUS_CLASS(st) == MN_CLASS_CALLER,
           "a set that is not bound: found status 0x%x, expected MN_INVALID", (unsigned)st);
 }

@@ -53,25 +53,28 @@ void watch_after(void (*fn)(void *arg, const char *name), void *arg) {
 /* clang-format off */
 BACKEND_STATUS(device_count, (void *a, uint32_t *b, mn_error *e), (a, b, e))
 BACKEND_STATUS(device_info, (void *a, uint32_t i, mn_device_info *b, mn_error *e), (a, i, b, e))
-BACKEND_STATUS(device_open, (void *a, uint32_t i, mn_device **b, mn_error *e), (a, i, b, e))
+BACKEND_STATUS(device_open,
+               (void *a, uint32_t i, const mn_open_params *p, mn_device **b, mn_error *e),
+               (a, i, p, b, e))
 BACKEND_VOID(device_close, (mn_device *a), (a))
 BACKEND_STATUS(device_memory, (mn_device *a, uint64_t *b, uint64_t *c, mn_error *e), (a, b, c, e))
 BACKEND_STATUS(self_test, (mn_device *a, mn_error *e), (a, e))
-BACKEND_STATUS(contracts, (void *a, const uint32_t (**b)[2], uint32_t *c), (a, b, c))
+BACKEND_STATUS(contracts, (void *a, const mn_op_contract **b, uint32_t *c, uint32_t *n),
+               (a, b, c, n))
 BACKEND_STATUS(supports,
-               (mn_device *a, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t n,
-                mn_error *e), (a, g, at, v, n, e))
+               (mn_device *a, const mn_compile *c, mn_verdict *v, uint32_t n, mn_error *e),
+               (a, c, v, n, e))
 BACKEND_STATUS(reason, (void *a, uint32_t r, char *b, uint32_t n), (a, r, b, n))
 BACKEND_STATUS(estimate,
                (mn_device *a, const mn_compile *c, mn_estimate *b, mn_error *e), (a, c, b, e))
 BACKEND_STATUS(alloc,
-               (mn_device *a, uint64_t n, uint32_t kind, mn_buffer **b, mn_error *e),
-               (a, n, kind, b, e))
+               (mn_device *a, const mn_alloc_params *p, mn_buffer **b, mn_error *e), (a, p, b, e))
 BACKEND_STATUS(wrap,
                (mn_device *a, void *p, uint64_t n, mn_buffer **b, mn_error *e), (a, p, n, b, e))
 BACKEND_VOID(buffer_free, (mn_buffer *a), (a))
 BACKEND_STATUS(map, (mn_buffer *a, void **b, mn_error *e), (a, b, e))
-BACKEND_STATUS(queue_create, (mn_device *a, mn_queue **b, mn_error *e), (a, b, e))
+BACKEND_STATUS(queue_create,
+               (mn_device *a, const mn_queue_params *p, mn_queue **b, mn_error *e), (a, p, b, e))
 BACKEND_VOID(queue_free, (mn_queue *a), (a))
 BACKEND_STATUS(write,
                (mn_queue *a, mn_buffer *b, uint64_t at, const void *p, uint64_t n, mn_error *e),
@@ -102,7 +105,8 @@ BACKEND_STATUS(compile,
 BACKEND_VOID(program_free, (mn_program *a), (a))
 BACKEND_STATUS(program_save, (const mn_program *a, void *b, uint64_t *n), (a, b, n))
 BACKEND_STATUS(context_create,
-               (mn_program *a, mn_queue *q, mn_context **b, mn_error *e), (a, q, b, e))
+               (mn_program *a, const mn_context_params *p, mn_context **b, mn_error *e),
+               (a, p, b, e))
 BACKEND_VOID(context_free, (mn_context *a), (a))
 
 LOADER_STATUS(guess,
@@ -121,11 +125,9 @@ BACKEND_STATUS(kv_copy,
 BACKEND_STATUS(context_bind,
                (mn_context *a, uint32_t set, const mn_binding *b, uint32_t n, uint32_t step,
                 mn_error *e), (a, set, b, n, step, e))
-BACKEND_STATUS(context_prepare,
-               (mn_context *a, uint32_t set, const int64_t *v, mn_error *e), (a, set, v, e))
+BACKEND_STATUS(context_prepare, (mn_context *a, const mn_step *s, mn_error *e), (a, s, e))
 BACKEND_STATUS(execute,
-               (mn_context *a, uint32_t set, const int64_t *v, mn_event **b, mn_error *e),
-               (a, set, v, b, e))
+               (mn_context *a, const mn_step *s, mn_event **b, mn_error *e), (a, s, b, e))
 LOADER_STATUS(patterns, (void *a, uint32_t i, mn_file_pattern *p), (a, i, p))
 /* clang-format on */
 

@@ -125,15 +125,17 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     return real->compile(d, &ask.c, out, err);
 }
 
-static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *out,
-                          uint32_t stride, mn_error *err) {
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,
+                          mn_error *err) {
+    wide_compile ask = wide_widen(c);
     const uint32_t size = sizeof(mn_verdict);
     const uint32_t step = size + MORE;
-    char *wide = garbage((uint64_t)g->n_nodes * step);
+    const uint64_t n = c->node_hi - c->node_lo;
+    char *wide = garbage(n * step);
     if (!wide)
         return MN_OUT_OF_MEMORY;
-    mn_status st = real->supports(d, g, at, (mn_verdict *)(void *)wide, step, err);
-    for (uint64_t i = 0; i < g->n_nodes && !st; i++) {
+    mn_status st = real->supports(d, &ask.c, (mn_verdict *)(void *)wide, step, err);
+    for (uint64_t i = 0; i < n && !st; i++) {
         const char *verdict = wide + i * step;
         memcpy((char *)out + i * stride, verdict, size);
         look("supports", verdict + size, MORE);

@@ -48,7 +48,7 @@ static uint32_t n_units, transient, back_after, relapse, slow_ms;
 static _Atomic uint32_t n_calls, bad_tests;
 static bool async, unified, gpu;
 static uint32_t plain, sample_contract;
-static uint32_t older[64][2]; /* contracts of cpu_simd, that of SAMPLE as old as asked for */
+static mn_op_contract older[64]; /* contracts of cpu_simd, that of SAMPLE as old as asked for */
 static char lost_at[16];
 static mn_backend table;
 static mn_plugin api;
@@ -99,14 +99,17 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_er
         info->kind = MN_DEVICE_GPU;
     return st;
 }
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
     if (i >= n_units)
         return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, n_units);
     if (units[i].dev)
         abort();
     if (units[i].lost && ++units[i].n_opens < back_after)
         return mnp_fail(err, MN_DEVICE_LOST, ~0u, "opened %u times", (unsigned)units[i].n_opens);
-    mn_status st = mnc_device_open(self, 0, out, err);
+    const mn_open_params usual = {.size = sizeof usual};
+    (void)params;
+    mn_status st = mnc_device_open(self, 0, &usual, out, err);
     if (st)
         return st;
     units[i].dev = *out;
@@ -132,15 +135,16 @@ static mn_status self_test(mn_device *d, mn_error *err) {
     return mnp_fail(err, MN_DEVICE_LOST, ~0u, "adds wrongly");
 }
 
-static mn_status buffer_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
+static mn_status buffer_alloc(mn_device *d, const mn_alloc_params *a, mn_buffer **out,
                               mn_error *err) {
     mn_status st = check(d, "alloc", err);
-    return st ? st : mnc_alloc(d, bytes, kind, out, err);
+    return st ? st : mnc_alloc(d, a, out, err);
 }
-static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+static mn_status queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
+                              mn_error *err) {
     mn_status st = check(d, "queue", err);
     if (!st)
-        st = mnc_queue_create(d, out, err);
+        st = mnc_queue_create(d, params, out, err);
     units[unit(d)].n_queues += !st;
     return st;
 }
@@ -223,16 +227,17 @@ static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program *
     }
     return st ? st : mnc_compile(d, c, out, err);
 }
-static mn_status list_contracts(void *self, const uint32_t (**out)[2], uint32_t *n) {
-    const uint32_t(*known)[2] = NULL;
-    const mn_status st = mnc_contracts(self, &known, n);
+static mn_status list_contracts(void *self, const mn_op_contract **out, uint32_t *n,
+                                uint32_t *stride) {
+    const mn_op_contract *known = NULL;
+    const mn_status st = mnc_contracts(self, &known, n, stride);
     if (st || *n > 64)
         return st ? st : MN_INVALID;
     memcpy(older, known, *n * sizeof *older);
     for (uint32_t i = 0; i < *n && sample_contract; i++)
-        if (older[i][0] == MN_OP_SAMPLE)
-            older[i][1] = sample_contract;
-    *out = (const uint32_t(*)[2])older;
+        if (older[i].op == MN_OP_SAMPLE)
+            older[i].contract = sample_contract;
+    *out = older;
     return MN_OK;
 }
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *e, mn_error *err) {
@@ -248,8 +253,7 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, 
 }
 /* The execute after the last good one computes nothing, even where a later call is the one that
  * tells. */
-static mn_status context_execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **ev,
-                                 mn_error *err) {
+static mn_status context_execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
     mn_device *d = c->queue->dev;
     const uint32_t u = unit(d);
     mn_status st = check(d, "execute", err);
@@ -260,7 +264,7 @@ static mn_status context_execute(mn_context *c, uint32_t set, const int64_t *sym
     if (slow_ms)
         usleep(slow_ms * 1000);
     if (units[u].left-- > 0)
-        st = mnc_execute(c, set, symbols, ev, err);
+        st = mnc_execute(c, step, ev, err);
     return give_event(d, st, ev);
 }
 

@@ -139,8 +139,9 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *info, mn_er
     return MN_OK;
 }
 
-static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
-    (void)self;
+static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
+                             mn_error *err) {
+    (void)self, (void)params;
     if (i == 1) {
         memcpy(err->msg, "out of order", 13);
         return err->status = MN_DEVICE_LOST;
