@@ -105,6 +105,11 @@ static void bad_config(void **state) {
         {GEMMA4 ",\"per_layer_config\":{\"0\":{\"head_dim\":4},\"1\":{\"head_dim\":8}},"
                 "\"layer_types\":[\"full_attention\",\"full_attention\"]",
          MN_UNSUPPORTED, "head_dim", "expected the same"},
+        {"\"model_type\":\"bert\"," BASE ",\"architectures\":[\"BertForSequenceClassification\"],"
+         "\"id2label\":{\"0\":\"a\",\"2\":\"b\"}",
+         MN_BAD_FILE, "id2label.1", "missing"},
+        {"\"model_type\":\"electra\"," BASE ",\"embedding_size\":4", MN_UNSUPPORTED,
+         "embedding_size", "4"},
         {LLAMA ",\"x\":\"\xe2\x82\"", MN_BAD_FILE, "config.json", "UTF-8"},
         {LLAMA ",\"x\":\"\xed\xa0\x80\"", MN_BAD_FILE, "config.json", "UTF-8"},
         {LLAMA ",\"x\":\"\xf0\x80\x80\x80\"", MN_BAD_FILE, "config.json", "UTF-8"},
@@ -132,6 +137,12 @@ static void good_config(void **state) {
         GEMMA4 ",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":1",
         GEMMA4 ",\"rope_parameters\":null",
         GEMMA4 ",\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+        GEMMA4 ",\"enable_moe_block\":true,\"num_experts\":4,\"top_k_experts\":2,"
+               "\"moe_intermediate_size\":8",
+        "\"model_type\":\"gemma3_text\"," BASE
+        ",\"head_dim\":2,\"use_bidirectional_attention\":true",
+        "\"model_type\":\"electra\"," BASE ",\"embedding_size\":8,\"architectures\":["
+        "\"ElectraForSequenceClassification\"],\"id2label\":{\"0\":\"a\",\"1\":\"b\"}",
         "\"model_type\":\"gemma2\"," BASE ",\"head_dim\":2,\"query_pre_attn_scalar\":null",
         GPT2 ",\"scale_attn_weights\":false",
         LLAMA ",\"_name_or_path\":\"owner/name\"",
@@ -152,6 +163,49 @@ static void good_config(void **state) {
         test_every_allocation(st, &f);
         test_clear(&f);
     }
+}
+
+/* ---- modules --------------------------------------------------------------------------------- */
+#define DENSE "\"in_features\":8,\"out_features\":2"
+
+/* A folder of sentence-transformers' module Dense, whose matrix is [2, 8]. */
+static void dense_module(void **state) {
+    (void)state;
+    static const tensor matrix[MAX_TENSORS] = {{"linear.weight", "F32", "2,8", 64}};
+    static const struct {
+        const char *members;
+        mn_status status;
+        const char *text;
+    } list[] = {
+        {DENSE, MN_OK, NULL},
+        {DENSE ",\"activation_function\":\"torch.nn.modules.linear.Identity\",\"bias\":false",
+         MN_OK, NULL},
+        {DENSE ",\"activation_function\":\"torch.nn.ELU\"", MN_UNSUPPORTED, "ELU"},
+        {DENSE ",\"activation_function\":\"os.Tanh\"", MN_UNSUPPORTED, "os.Tanh"},
+        {DENSE ",\"activation_function\":3", MN_BAD_FILE, "activation_function"},
+        {DENSE ",\"use_residual\":true", MN_UNSUPPORTED, "use_residual"},
+        {DENSE ",\"module_output_name\":\"x\"", MN_UNSUPPORTED, "module_output_name"},
+        {"\"in_features\":8,\"out_features\":3", MN_BAD_FILE, "linear.weight"},
+        {"\"in_features\":0,\"out_features\":2", MN_BAD_FILE, "in_features"},
+        {"\"in_features\":8", MN_BAD_FILE, "model_type"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        test_files f = folder(matrix, list[i].members);
+        mn_parsed *m = NULL;
+        mn_error err = {.size = sizeof err};
+        if (list[i].status) {
+            test_refuse(st, &f, list[i].status, list[i].text, NULL);
+        } else if (test_open(st, &f, &m, &err)) {
+            fail_msg("%s: %s", list[i].members, err.msg);
+        } else {
+            st.loader->close(m);
+            test_every_allocation(st, &f);
+        }
+        test_clear(&f);
+    }
+    test_files f = folder(one_norm, DENSE);
+    test_refuse(st, &f, MN_BAD_FILE, "linear.weight", "missing");
+    test_clear(&f);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -418,10 +472,10 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_config),  cmocka_unit_test(good_config),
-        cmocka_unit_test(bad_tensors), cmocka_unit_test(good_tensors),
-        cmocka_unit_test(mlx_forms),   cmocka_unit_test(small_structs),
-        cmocka_unit_test(named_file),
+        cmocka_unit_test(bad_config),    cmocka_unit_test(good_config),
+        cmocka_unit_test(dense_module),  cmocka_unit_test(bad_tensors),
+        cmocka_unit_test(good_tensors),  cmocka_unit_test(mlx_forms),
+        cmocka_unit_test(small_structs), cmocka_unit_test(named_file),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
