@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """./bootstrap package deb of the last commit, in a clean root of Debian: lintian finds nothing; apt installs, upgrades and purges the packages; root and
-a user without rights have a story within 10 seconds; plugins of another ABI are refused; the service starts where systemd does, and is purged.
-deb_root.py [ONE TWO THREE]: folders of packages as make_sets makes them; nothing is built."""
+a user without rights have a story within 10 seconds; examples/ are built with libminerva-dev; plugins of another ABI are refused; the service starts where
+systemd does, and is purged. deb_root.py [ONE TWO THREE]: folders of packages as make_sets makes them; nothing is built."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import roots  # noqa: E402
 
 NOBODY = "65534:65534"
 CORE = ("libminerva0", "minerva")
+COMPILERS = ("gcc", "g++", "libc6-dev", "pkg-config", "golang-go", "cargo", "rustc", "bindgen", "libclang-dev")
 NOW = release.version_of(ROOT)
 MAJOR, MINOR = (int(n) for n in NOW.split(".")[:2])
 NEXT, OTHER = ("%d.%d.0" % (MAJOR, MINOR + i) for i in (1, 2))  # of this commit under another version, and of another ABI
@@ -118,6 +120,20 @@ def first_version(root, one):
             assert name.partition("-")[2] + ".so" in listed, listed
     print("ok    installed: minerva, " + ", ".join(others))
     return others
+
+
+def examples(root):
+    """Programs of examples/ are built by the commands of their README with Debian's compilers and libminerva-dev, and tell a story each."""
+    status, said = apt(root, "install", *COMPILERS)
+    assert status == 0, said[-3000:]
+    shutil.copytree(ROOT + "/examples", root + "/tmp/examples")
+    builds = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", deb.read(ROOT + "/examples/README.md"), re.M))
+    assert set(builds) == {"c", "cpp", "go", "rust"}, builds
+    for language, build in sorted(builds.items()):
+        story = roots.good(root, "/bin/sh", "-c", "cd /tmp/examples/%s && %s && if [ -x story ]; then ./story; fi" % (language, build))
+        assert len(story.split()) > 20, (language, story)
+    shutil.rmtree(root + "/tmp/examples")
+    print("ok    examples in " + ", ".join(sorted(builds)))
 
 
 def mixed_pair(root, sets, others):
@@ -224,6 +240,7 @@ def main():
         lint(sets[0])
         before = everything(root)
         others = first_version(root, sets[0])
+        examples(root)
         mixed_pair(root, sets, others)
         service(root)
         purged(root, before, others)
