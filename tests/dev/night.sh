@@ -20,7 +20,7 @@ tsan 15
 reproducible 8
 archive 16
 archive-arm64 8
-debs 14
+debs 16
 wheel 6
 fuzz 15
 clients 10
