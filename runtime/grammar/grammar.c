@@ -86,7 +86,9 @@ static mn_gexpr *grammar_build(mn_gbuild *b, mn_grammar_kind kind, mn_str source
     case MN_GRAMMAR_SCHEMA:
         return mn_gschema_parse(b, source);
     case MN_GRAMMAR_PARAMETERS:
-        return mn_gschema_parse_tags(b, source);
+    case MN_GRAMMAR_INVOKES:
+    case MN_GRAMMAR_ARGS:
+        return mn_gschema_parse_tags(b, source, (uint32_t)(kind - MN_GRAMMAR_PARAMETERS));
     case MN_GRAMMAR_REGEX:
         return mn_gregex_parse(b, source, "regular expression", &how);
     case MN_GRAMMAR_GBNF:
@@ -108,7 +110,7 @@ static mn_status grammar_compile(mn_gbuild *b, mn_grammar_kind kind, mn_str sour
         b->rule[0].expr = x;
     if (x && kind == MN_GRAMMAR_REGEX)
         mn_grule_add(b, "regular expression", x);
-    if (x && kind == MN_GRAMMAR_PARAMETERS)
+    if (x && kind >= MN_GRAMMAR_PARAMETERS && kind <= MN_GRAMMAR_ARGS)
         b->rule[0].expr = x;
     return grammar_finish(b, v, out);
 }

@@ -64,6 +64,8 @@ typedef enum {
     MN_GRAMMAR_REGEX,      /* of the whole text; without back-references and look-around */
     MN_GRAMMAR_GBNF,       /* as llama.cpp documents it; starts at the rule "root" */
     MN_GRAMMAR_PARAMETERS, /* the properties of a schema's object as tags: schema_tags.c */
+    MN_GRAMMAR_INVOKES,    /* the same with the tags of MiniMax-M2 */
+    MN_GRAMMAR_ARGS,       /* and those of GLM-4.5 */
 } mn_grammar_kind;
 typedef struct mn_grammar mn_grammar;
 /* warnings (may be NULL): lines about what is enforced more strictly than written. Errors name the

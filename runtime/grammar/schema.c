@@ -580,8 +580,8 @@ static mn_status read_root(mn_str source, cJSON **root, mn_error *err) {
     return st == MN_BAD_FILE ? MN_BAD_INPUT : st;
 }
 
-static mn_gexpr *schema_parse(mn_gbuild *b, mn_str source, bool tags) {
-    mn_gschema c = {.b = b};
+static mn_gexpr *schema_parse(mn_gbuild *b, mn_str source, bool tags, uint32_t form) {
+    mn_gschema c = {.b = b, .form = form};
     cJSON *root = NULL;
     b->status = read_root(source, &root, b->err);
     if (b->status)
@@ -598,9 +598,9 @@ static mn_gexpr *schema_parse(mn_gbuild *b, mn_str source, bool tags) {
 }
 
 mn_gexpr *mn_gschema_parse(mn_gbuild *b, mn_str source) {
-    return schema_parse(b, source, false);
+    return schema_parse(b, source, false, 0);
 }
 
-mn_gexpr *mn_gschema_parse_tags(mn_gbuild *b, mn_str source) {
-    return schema_parse(b, source, true);
+mn_gexpr *mn_gschema_parse_tags(mn_gbuild *b, mn_str source, uint32_t form) {
+    return schema_parse(b, source, true, form);
 }

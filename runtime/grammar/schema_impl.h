@@ -18,6 +18,7 @@ typedef struct {
     const cJSON *root;
     mn_gpending *queue; /* schemas whose rules are made later */
     uint32_t n_queue, depth;
+    uint32_t form; /* of tags (schema_tags.c) */
     size_t cap_queue;
     uint32_t *slot; /* [n_slots] of queue, by hash of the schema's address; MN_GNONE = free */
     uint32_t n_slots;

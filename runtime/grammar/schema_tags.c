@@ -1,6 +1,6 @@
-/* schema_tags.c -- the arguments of a call as tags, as Qwen3-Coder writes them (call_tags.c reads
- * them back): "<parameter=key>\nvalue\n</parameter>\n" for each property, in the order of the
- * schema. Strings are bare; all else is JSON.
+/* schema_tags.c -- the arguments of a call as tags, as Qwen3-Coder, MiniMax-M2 and GLM-4.5 write
+ * them (call_tags.c reads them back): of the first "<parameter=key>\nvalue\n</parameter>\n" for
+ * each property, in the order of the schema. Strings are bare; all else is JSON.
  *
  * A bare value does not say whether it is a string, so that a parameter may be one or have other
  * types, not both; null beside strings is the word. Strings with limits have no character that JSON
@@ -11,7 +11,13 @@
 #include <string.h>
 
 enum { HOPS = 32, KEY = 64 };
-static const char end_tag[] = "</parameter>";
+static const struct {
+    const char *before, *behind; /* the key */
+    const char *end, *tag;       /* behind the value; the tag in it */
+    const char *never;           /* in a key */
+} forms[] = {{"<parameter=", ">\n", "\n</parameter>\n", "</parameter>", ">"},
+             {"<parameter name=\"", "\">", "</parameter>\n", "</parameter>", "<>\""},
+             {"<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "</arg_value>", "<>"}};
 
 static const cJSON *schema_tags_target_of(void *arg, const cJSON *s) {
     const char *at = NULL;
@@ -68,7 +74,7 @@ static bool add_literal(mn_gschema *c, mn_gexpr *alt, const cJSON *s, const cJSO
     const char *text = cJSON_GetStringValue(v);
     if (cJSON_IsNull(v))
         return mn_gx_add(c->b, alt, mn_gschema_text(c, "null"));
-    if (!text || strstr(text, end_tag) || !mn_gschema_allows_string(c, s, text))
+    if (!text || strstr(text, forms[c->form].tag) || !mn_gschema_allows_string(c, s, text))
         return !c->b->status;
     return mn_gx_add(c->b, alt, mn_gschema_text(c, text));
 }
@@ -175,16 +181,17 @@ static mn_gexpr *schema_tags_value_of(mn_gschema *c, const char *key, const cJSO
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 static mn_gexpr *parameter(mn_gschema *c, mn_gexpr *key, mn_gexpr *value) {
-    mn_gexpr *open[3] = {mn_gschema_text(c, "<parameter="), key, mn_gschema_text(c, ">\n")};
+    mn_gexpr *open[3] = {mn_gschema_text(c, forms[c->form].before), key,
+                         mn_gschema_text(c, forms[c->form].behind)};
     mn_gexpr *part[3] = {mn_gx_join(c->b, MN_GX_SEQ, open, 3), value,
-                         mn_gschema_text(c, "\n</parameter>\n")};
+                         mn_gschema_text(c, forms[c->form].end)};
     return mn_gx_join(c->b, MN_GX_SEQ, part, 3);
 }
 
-static bool is_plain_key(const char *key) {
+static bool is_plain_key(const char *key, const char *never) {
     const size_t n = strlen(key);
     for (size_t i = 0; i < n; i++)
-        if ((uint8_t)key[i] < ' ' || key[i] == '>')
+        if ((uint8_t)key[i] < ' ' || strchr(never, key[i]))
             return false;
     return n && n <= KEY;
 }
@@ -228,7 +235,7 @@ mn_gexpr *mn_gschema_parameters(mn_gschema *c, const cJSON *s) {
         return mn_gx_repeat(c->b, parameter(c, key, any_text(c)), 0, MN_GNEVER);
     }
     cJSON_ArrayForEach(p, properties) {
-        if (!is_plain_key(p->string))
+        if (!is_plain_key(p->string, forms[c->form].never))
             return mn_gschema_refuse(c, MN_UNSUPPORTED, "properties",
                                      "a name that cannot stand in a tag");
         mn_gexpr *x =

@@ -61,7 +61,7 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
         if (y->content)
             put_mark(b, &lead, y->content);
     } else if (y->tags) {
-        mn_text_printf(&lead, "%s%s>\n", y->before, name);
+        mn_text_printf(&lead, "%s%s%s", y->before, name, y->name_end);
         mn_text_puts(&end, y->behind);
     } else {
         mn_text_printf(&lead, "%s%s\"", y->before, name);
@@ -149,6 +149,10 @@ static mn_status put_thinking(builder *b, mn_place place, mn_grammar_thinking *t
 /* ---- tools ----------------------------------------------------------------------------------- */
 /* The schema of the arguments, which are an object. */
 static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *parameters) {
+    static const mn_grammar_kind kinds[] = {[MN_CALL_NO_TAGS] = MN_GRAMMAR_SCHEMA,
+                                            [MN_CALL_FUNCTION_TAGS] = MN_GRAMMAR_PARAMETERS,
+                                            [MN_CALL_INVOKE_TAGS] = MN_GRAMMAR_INVOKES,
+                                            [MN_CALL_ARG_TAGS] = MN_GRAMMAR_ARGS};
     cJSON *own = NULL;
     if (cJSON_IsObject(parameters))
         own = cJSON_Duplicate(parameters, true);
@@ -160,7 +164,7 @@ static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *paramet
     const char *copy = text ? mn_arena_strndup(&b->arena, text, strlen(text)) : NULL;
     cJSON_free(text);
     cJSON_Delete(own);
-    to->kind = !b->harmony && b->style->tags ? MN_GRAMMAR_PARAMETERS : MN_GRAMMAR_SCHEMA;
+    to->kind = b->harmony ? MN_GRAMMAR_SCHEMA : kinds[b->style->tags];
     to->source = mn_str_of(copy ? copy : "");
     return copy ? MN_OK : mn_fail_memory(b->err, 64);
 }
@@ -341,7 +345,7 @@ mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_pl
     if (!b.harmony && !free_text && !m->call_style.known)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s: calls of tools cannot be enforced: its chat template has no form of "
-                       "calls that is enforced here",
+                       "calls that is known here",
                        m->canonical->path);
     if (b.harmony && !forced)
         b.n_heads = HARMONY_HEADS;

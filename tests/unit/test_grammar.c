@@ -657,6 +657,46 @@ static void test_parameters(void **state) {
     }
 }
 
+/* The same schemas with the tags of other families. */
+static void test_other_tags(void **state) {
+    static const char schema[] =
+        "{\"properties\":{\"a\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}},"
+        "\"required\":[\"a\"]}";
+    static const struct {
+        mn_grammar_kind kind;
+        const char *yes[2], *no[3];
+    } forms[] = {
+        {MN_GRAMMAR_INVOKES,
+         {"<parameter name=\"a\">x\ny</parameter>\n",
+          "<parameter name=\"a\"></parameter>\n<parameter name=\"n\">12</parameter>\n"},
+         {"<parameter=a>x</parameter>\n", "<parameter name=\"n\">1</parameter>\n",
+          "<parameter name=\"a\">x</parameter>\n<parameter name=\"n\">y</parameter>\n"}},
+        {MN_GRAMMAR_ARGS,
+         {"<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n",
+          "<arg_key>a</arg_key>\n<arg_value></arg_value>\n<arg_key>n</arg_key>\n"
+          "<arg_value>-3</arg_value>\n"},
+         {"<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n", "<arg_key>a</arg_key>\n",
+          "<arg_key>a</arg_key>\n<arg_value>x</arg_value></arg_value>\n"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(forms); i++) {
+        mn_grammar *g = NULL;
+        mn_error err = MN_ERROR_INIT;
+        if (mn_grammar_compile(forms[i].kind, mn_str_of(schema), vocab, &g, NULL, &err))
+            fail_msg("%s", err.msg);
+        for (int k = 0; k < 2; k++)
+            assert_true(matches(g, forms[i].yes[k]));
+        for (int k = 0; k < 3; k++)
+            assert_false(matches(g, forms[i].no[k]));
+        for (uint64_t seed = 0; seed < 4; seed++)
+            walk(g, seed);
+        mn_grammar_free(g);
+        static const char bad[] = "{\"properties\":{\"a<\":true}}";
+        assert_int_equal(mn_grammar_compile(forms[i].kind, mn_str_of(bad), vocab, &g, NULL, &err),
+                         MN_UNSUPPORTED);
+    }
+}
+
 static void test_tag_refusals(void **state) {
     static char mark[MN_GRAMMAR_MARKS + 1];
     mn_grammar_tag two[2] = {hermes[0], hermes[0]};
@@ -676,13 +716,13 @@ static void test_tag_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),        cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_explosion),
-        cmocka_unit_test(test_depth),        cmocka_unit_test(test_tagged),
-        cmocka_unit_test(test_tag_refusals), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_thinking),     cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_tenth),        cmocka_unit_test(test_ambiguous),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_cases),      cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_explosion),
+        cmocka_unit_test(test_depth),      cmocka_unit_test(test_tagged),
+        cmocka_unit_test(test_other_tags), cmocka_unit_test(test_tag_refusals),
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_thinking),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_tenth),
+        cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }

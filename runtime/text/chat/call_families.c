@@ -102,12 +102,32 @@ static const char *mark_in(const char *const marks[2], mn_str chat_template) {
     return chat_template.len ? NULL : marks[0];
 }
 
+/* Hermes and Qwen3-Coder have one mark: the template tells them apart. */
+static void style_tags(const mn_call_family *family, mn_str chat_template, mn_call_style *y) {
+    const mn_call_words *w = family->words;
+    if (w == &function_words && call_families_has(chat_template, w->function)) {
+        y->tags = MN_CALL_FUNCTION_TAGS;
+        y->before = "\n<function=";
+        y->name_end = ">\n";
+        y->behind = "</function>\n";
+    } else if (w == &invoke_words) {
+        y->tags = MN_CALL_INVOKE_TAGS;
+        y->before = "\n<invoke name=\"";
+        y->name_end = "\">\n";
+        y->behind = "</invoke>\n";
+    } else if (w == &arg_words) {
+        y->tags = MN_CALL_ARG_TAGS;
+        y->before = "";
+        y->name_end = "\n";
+        y->behind = "";
+    }
+}
+
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template) {
     mn_call_style y = {.key = "arguments", .before = "\n{\"name\": \"", .behind = "}\n"};
     if (!family)
         return y;
-    /* the grammar of parameters knows the tags of Qwen3-Coder alone */
-    y.known = !family->words || family->words == &function_words;
+    y.known = true;
     y.keyed = family->keyed;
     y.between = "";
     if (family->bare) {
@@ -124,12 +144,8 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
         y.content = family->content;
         y.prompted = true;
     }
-    if (family->words == &function_words && !functions &&
-        call_families_has(chat_template, function_words.function)) {
-        y.tags = true;
-        y.before = "\n<function=";
-        y.behind = "</function>\n";
-    }
+    if (!functions)
+        style_tags(family, chat_template, &y);
     y.open = mark_in(family->opens, chat_template);
     y.close = mark_in(family->closes, chat_template);
     if (!y.open)

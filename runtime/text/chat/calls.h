@@ -55,8 +55,14 @@ typedef struct {
     bool prompted;         /* the prompt ends with the first open */
     const char *close;     /* a mark; NULL: none */
     const char *between;   /* two calls */
-    bool tags;             /* NAME behind args in tags: before NAME ">\n", parameters, behind */
-    bool keyed;            /* before NAME": ARGUMENTS behind */
+    enum {
+        MN_CALL_NO_TAGS,
+        MN_CALL_FUNCTION_TAGS,
+        MN_CALL_INVOKE_TAGS,
+        MN_CALL_ARG_TAGS
+    } tags;               /* before NAME name_end, arguments in tags, behind */
+    const char *name_end; /* ">\n" */
+    bool keyed;           /* before NAME": ARGUMENTS behind */
 } mn_call_style;
 /* known is false where there is no family. chat_template may be empty. */
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template);
