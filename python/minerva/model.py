@@ -126,6 +126,15 @@ class Model:
                         _abi.MN_VALUE_STR: text_of(value.s).decode("utf-8", "replace")}.get(value.type, value.i)
         return found
 
+    @property
+    def labels(self) -> list[str]:
+        """Names of the labels of a head that classifies ("" where the files have none), for rerank(label=...); [] of a reranker and of other models."""
+        found, name = [], _abi.mn_str()
+        with self._owned as model:
+            while lib.mn_model_label(model, len(found), ctypes.byref(name)) == _abi.MN_OK:
+                found.append(text_of(name).decode("utf-8", "replace"))
+        return found
+
     def load(self) -> dict[str, Any]:
         """Chooses the device and reads the weights, if no call did yet. device, why (a sentence), context, parallel, threads, and bytes of weights
         and KV cache."""
@@ -378,20 +387,31 @@ class Model:
             call("mn_model_pair", model, *texts, ctypes.byref(ids), ctypes.byref(n), ctypes.byref(n_first))
         return take_ids(ids, n), n_first.value
 
-    def rerank(self, query: str, texts: Sequence[str], *, top: Optional[int] = None, instruction: str = "", logits: bool = False) -> list[Ranked]:
+    def _label(self, label: Union[str, int]) -> int:
+        """The number of a label."""
+        names = self.labels
+        number = label if isinstance(label, int) else names.index(label) if label in names else -1
+        if not 0 <= number < len(names):
+            raise errors.Invalid("label: found %r, expected one of %s" % (label, ", ".join(map(repr, names)) or "a head that has labels"))
+        return number
+
+    def rerank(self, query: str, texts: Sequence[str], *, top: Optional[int] = None, instruction: str = "", logits: bool = False,
+               label: Union[str, int, None] = None) -> list[Ranked]:
         """Scores texts by how well they answer a query: Ranked of each, the best first, of equal ones in the order of `texts`.
 
         top: the best so many alone. instruction: what the query is for, of models that are asked with a prompt (Qwen3-Reranker); "" = the model's
-        own. A score is from 0 to 1, the sigmoid of what the model's head says; logits: that number itself. Unsupported: the model is no reranker
-        (is_reranker). A query and a text that are longer than the context together are BadInput, with `part` 1 + the index: none is cut."""
+        own. A score is from 0 to 1, the sigmoid of what the model's head says; logits: that number itself. label: of a head that classifies
+        (`labels`), by its name or number: the score is its probability among them. Unsupported: the model has no head (is_reranker: one without
+        labels). A query and a text that are longer than the context together are BadInput, with `part` 1 + the index: none is cut."""
         if top is not None and top < 1:
             raise errors.Invalid("top: found %d, expected 1 at least, or None" % top)
+        flags = (_abi.MN_SCORE_LOGIT if logits else 0) | (0 if label is None else (self._label(label) + 1) << 8)  # MN_SCORE_LABEL
         pairs = [(*self._pair(query, text, instruction), text) for text in texts]
         rows = _texts([(ids, n_first) for ids, n_first, _ in pairs])
         values = (ctypes.c_float * len(pairs))()
         if pairs:
             with self._computes, self._other(_abi.MN_SESSION_EMBED) as session:
-                call("mn_session_score", session, rows, len(pairs), _abi.MN_SCORE_LOGIT if logits else 0, values, len(values))
+                call("mn_session_score", session, rows, len(pairs), flags, values, len(values))
         ranked = [Ranked(i, score, text) for i, (score, (_, _, text)) in enumerate(zip(values, pairs))]
         return sorted(ranked, key=lambda r: r.score, reverse=True)[:top]
 

@@ -294,6 +294,27 @@ def test_numbers_rerank(model):
     raises(minerva.Unsupported, lambda: model.rerank("a", ["b"]))
 
 
+def test_numbers_labels(model):
+    """A head that classifies: the probability of a label, by its name or number."""
+    path = os.path.join(FIXTURES, "bert-labels")
+    with open(os.path.join(path, "golden.json"), encoding="utf-8") as f:
+        golden = json.load(f)
+    cases, texts = golden["cases"], [c["text"] for c in golden["cases"]]
+    with minerva.Model(path, device="reference", precision="exact") as judge:
+        assert len(judge.labels) > 1 and not judge.is_reranker
+        for i, name in enumerate(judge.labels):
+            for r in judge.rerank(golden["query"], texts, label=name, logits=True):
+                assert abs(r.score - cases[r.index]["logits"][i]) < 1e-4, r
+            equal(judge.rerank(golden["query"], texts, label=i), judge.rerank(golden["query"], texts, label=name))
+        whole = [sum(r.score for i in range(len(judge.labels)) for r in judge.rerank(golden["query"], [text], label=i)) for text in texts]
+        assert all(abs(w - 1) < 1e-5 for w in whole), whole
+        raises(minerva.Unsupported, lambda: judge.rerank(golden["query"], texts), judge.labels[0])
+        raises(minerva.Invalid, lambda: judge.rerank("a", ["b"], label="no such"), "no such", judge.labels[0])
+        raises(minerva.Invalid, lambda: judge.rerank("a", ["b"], label=len(judge.labels)))
+    equal(model.labels, [])
+    raises(minerva.Invalid, lambda: model.rerank("a", ["b"], label=0), "has labels")
+
+
 def test_numbers_logits(model):
     """[n, n_vocab]; the softmax of a row is what logprobs says of the next id."""
     if not have_numpy():
