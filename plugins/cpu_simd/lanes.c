@@ -102,8 +102,9 @@ static void part_nibbles(const uint8_t *from, uint8_t *to) {
         for (int i = 0; i < 8; i++) {
             const uint8_t low = from[b + i];
             const uint8_t high = from[b + 8 + i];
-            to[b + 2 * i] = (uint8_t)((low & 15) | high << 4);
-            to[b + 2 * i + 1] = (uint8_t)(low >> 4 | (high & 0xf0));
+            uint8_t *two = to + b + 2 * i;
+            two[0] = (uint8_t)((low & 15) | high << 4);
+            two[1] = (uint8_t)(low >> 4 | (high & 0xf0));
         }
 }
 static void put_nibbles(const uint8_t *const from[MNK_LANES], void *to) {
@@ -133,9 +134,13 @@ static uint16_t put_factored(const float *v, int n, uint16_t *to) {
         if (size > most)
             most = size;
     }
-    const int biased = (int)(most >> 23) - 14;
-    const bool usual = most && most < 0x7f800000u;
-    const uint32_t exponent = usual ? (uint32_t)(biased < 1 ? 1 : biased) : 127;
+    uint32_t exponent = most >> 23;
+    if (exponent > 14)
+        exponent -= 14;
+    else
+        exponent = 1;
+    if (!most || most >= 0x7f800000u)
+        exponent = 127;
     const float factor = mnk_bits_f32(exponent << 23);
     for (int i = 0; i < n; i++)
         to[MNK_LANES * i] = mnk_to_f16(v[i] / factor);
@@ -151,11 +156,15 @@ static void put_affine(const mnc_weight *w, int64_t row, int64_t span, int i, vo
     float offset[8];
     for (int g = 0; g < n; g++) {
         const uint64_t block = (uint64_t)(span * n + g);
-        scale[g] = mnk_load1(at.scale + block * w->scale.step, w->scale.dtype, 0);
-        offset[g] = mnk_load1(at.bias + block * w->bias.step, w->bias.dtype, 0);
+        const uint8_t *of_scale = at.scale + block * w->scale.step;
+        const uint8_t *of_offset = at.bias + block * w->bias.step;
+        scale[g] = mnk_load1(of_scale, w->scale.dtype, 0);
+        offset[g] = mnk_load1(of_offset, w->bias.dtype, 0);
     }
     o->d[i] = put_factored(scale, n, scales);
-    o->dmin[i] = 0x8000u | put_factored(offset, n, scales + MNK_LANES * n);
+    uint16_t *offsets = scales + MNK_LANES * n;
+    const uint16_t dmin = put_factored(offset, n, offsets);
+    o->dmin[i] = 0x8000u | dmin;
 }
 
 typedef struct {
@@ -209,8 +218,11 @@ bool mnk_lanes_pack(const mnc_weight *w, uint8_t *to) {
         return false;
     for (int64_t row = 0; row < w->rows; row += MNK_LANES, to += bytes) {
         int64_t at[MNK_LANES];
-        for (int64_t i = 0; i < MNK_LANES; i++)
-            at[i] = row + i < w->rows ? row + i : w->rows - 1;
+        for (int64_t i = 0; i < MNK_LANES; i++) {
+            at[i] = row + i;
+            if (at[i] >= w->rows)
+                at[i] = w->rows - 1;
+        }
         pack_lanes(w, l, at, affine, to);
     }
     return true;

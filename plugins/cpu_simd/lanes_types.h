@@ -31,8 +31,9 @@ INLINE void lanes_load_x(lanes_x *o, const uint8_t *x, int64_t k, int64_t b, con
             o->less[i] = -off * sums[i];
     else
         for (int i = 0; i < 8; i++) {
-            const bool begins = 32 * i % min == 0;
-            o->sum[i] = o->d[i] * (float)sum[i] + (begins ? 0 : o->sum[i - 1]);
+            o->sum[i] = o->d[i] * (float)sum[i];
+            if (32 * i % min)
+                o->sum[i] += o->sum[i - 1];
         }
     __asm__("" : "+m"(o->sum), "+m"(o->less));
 }
