@@ -152,6 +152,11 @@ static const struct {
     {MN_Q5_K, mn_quant_q5_k},
     {MN_Q6_K, mn_quant_q6_k},
     {MN_IQ4_XS, mn_quant_iq4_xs},
+    {MN_IQ2_XXS, mn_quant_iq2_xxs},
+    {MN_IQ2_XS, mn_quant_iq2_xs},
+    {MN_IQ2_S, mn_quant_iq2_s},
+    {MN_IQ3_XXS, mn_quant_iq3_xxs},
+    {MN_IQ3_S, mn_quant_iq3_s},
 };
 
 bool mn_quant_has(uint32_t dtype) {

@@ -44,6 +44,13 @@ void mn_quant_q5_k(const float *x, const float *w, uint8_t *out);
 void mn_quant_q6_k(const float *x, const float *w, uint8_t *out);
 void mn_quant_iq4_xs(const float *x, const float *w, uint8_t *out);
 
+/* ---- quant_iq.c: blocks of 256, indices of a codebook ---------------------------------------- */
+void mn_quant_iq2_xxs(const float *x, const float *w, uint8_t *out);
+void mn_quant_iq2_xs(const float *x, const float *w, uint8_t *out);
+void mn_quant_iq2_s(const float *x, const float *w, uint8_t *out);
+void mn_quant_iq3_xxs(const float *x, const float *w, uint8_t *out);
+void mn_quant_iq3_s(const float *x, const float *w, uint8_t *out);
+
 static inline void mn_put_u16(uint8_t *p, uint16_t v) {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
