@@ -44,7 +44,11 @@
  * R11 A plugin shares its process with the host and with other plugins. Signal handlers and masks,
  *     the floating-point state, the locale, the working folder and the environment are after a call
  *     as they were before it. A child that a plugin forks calls nothing but exec or _exit. Hosts
- *     and plugins are 64-bit and little-endian. */
+ *     and plugins are 64-bit and little-endian.
+ * R12 Vendors own the ids of operations, types and kinds of planes with bit 31 set, the flags from
+ *     bit 48 of a 64-bit field on, the codes from 0x800000 on within a class of status, and
+ *     interfaces under a domain of theirs (com.vendor.thing/1). mn.x.NAME/n is a draft of ours,
+ *     which may change or go without notice. All other ids are ours. */
 #ifndef MINERVA_PLUGIN_H
 #define MINERVA_PLUGIN_H
 #include <stddef.h>
@@ -83,7 +87,7 @@ typedef struct {
  * 0 = ok. The class (high byte) states what the caller is to do; the low bytes are the case
  * within the class. A class that the caller does not know counts as MN_CLASS_CALLER. */
 typedef int32_t mn_status;
-#define MN_STATUS(klass, code) ((mn_status)((klass) << 24 | (code))) /* a plugin's own codes */
+#define MN_STATUS(klass, code) ((mn_status)((klass) << 24 | (code))) /* own codes: R12 */
 #define MN_STATUS_CLASS(status) ((uint32_t)(status) >> 24)
 enum {
     MN_CLASS_REFUSE = 1,    /* place the work elsewhere */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -46,6 +47,19 @@ static counts report_count(const check_report *r) {
     return n;
 }
 
+/* Of ids and sentences of all rules: two reports with one digest tried the same. */
+static uint64_t rules_digest(void) {
+    uint64_t h = MN_FNV_BASIS;
+    for (uint32_t i = 0; i < check_n_rules; i++)
+        h = mn_fnv_z(mn_fnv_z(h, check_rules[i].id), check_rules[i].holds);
+    return h;
+}
+
+/* "0.10" */
+static void abi_text(char text[16]) {
+    snprintf(text, 16, "%u.%u", MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff);
+}
+
 static void rule_as_json(json_out *j, const check_rule *rule, const check_result *r) {
     char page[160];
     check_page(rule, page, sizeof page);
@@ -61,10 +75,16 @@ static void rule_as_json(json_out *j, const check_rule *rule, const check_result
 static void report_as_json(const check_report *r, const char *file, out_file *out) {
     json_out j = out_json(out);
     const counts n = report_count(r);
+    char abi[16];
+    char digest[20];
+    abi_text(abi);
+    snprintf(digest, sizeof digest, "%016" PRIx64, rules_digest());
     json_open(&j, '{');
     json_put_z(&j, "file", file);
     json_put_z(&j, "id", r->facts.id);
     json_put_z(&j, "kind", kind_text(r->facts.kinds));
+    json_put_z(&j, "abi", abi);
+    json_put_z(&j, "rules_digest", digest);
     json_put_array(&j, "rules");
     for (uint32_t i = 0; i < check_n_rules; i++)
         if (r->result[i].status != CHECK_WAITING)
@@ -80,6 +100,7 @@ static void report_as_json(const check_report *r, const char *file, out_file *ou
 static void report_as_table(const check_report *r, const char *file, out_file *out) {
     counts n = report_count(r);
     char page[160];
+    char abi[16];
     out_printf(out, "%s: %s, %s\n", file, r->facts.id[0] ? r->facts.id : "no id",
                kind_text(r->facts.kinds));
     for (uint32_t i = 0; i < check_n_rules; i++) {
@@ -93,6 +114,9 @@ static void report_as_table(const check_report *r, const char *file, out_file *o
         check_page(&check_rules[i], page, sizeof page);
         out_printf(out, "  %26s rule: %s\n  %26s see %s\n", "", check_rules[i].holds, "", page);
     }
+    abi_text(abi);
+    out_printf(out, "ABI %s, %u rules with the digest %016" PRIx64 "\n", abi, check_n_rules,
+               rules_digest());
     out_printf(out, "%u passed, %u failed, %u skipped\n", n.passed, n.failed, n.skipped);
 }
 
