@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels gemm sweep (products by numbers of rows) lost check golden forms encoders segments (cuda beside a plugin of two operations) batch session (late
+# PART: devices kernels gemm sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations) batch session (late
 # stops, forks, reuse) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
 # memory another process holds) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
@@ -44,7 +44,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm lost check golden forms encoders segments batch session driver twice group_stub ranks_stub memory split memcheck racecheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm lost check golden forms models encoders segments batch session driver twice group_stub ranks_stub memory split memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -80,6 +80,13 @@ fixtures() { # CASE
     e=$?
     rm -rf "$data"
     return $e
+}
+# What the scripts of tests/golden make: packed types, files of other converters, configurations.
+models() {
+    for words in "packed.py mlx" "packed.py f8" "packed.py nvfp4" "packed.py compressed" "packed.py gptq" "packed.py awq" "few_bits.py $minerva" gguf_forms.py configs.py; do
+        # shellcheck disable=SC2086 # words
+        GOLDEN_DEVICES=cuda python3 "$here"/tests/golden/$words >"${TMPDIR:-/tmp}/models.said" 2>&1 || { echo "FAIL  $words"; grep -E "^(FAIL|not ok)|Error" "${TMPDIR:-/tmp}/models.said" | head -20; return 1; }
+    done
 }
 sanitize() { # TOOL: the storyteller and the gpt-oss fixtures, in both classes
     for model in "$story" "$here"/tests/data/fixtures/gpt-oss*; do
@@ -237,6 +244,7 @@ for part in "$@"; do
         step "fixtures a16" fixtures a16
         step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     forms) step types golden cuda types ;;
+    models) step models models ;;
     encoders) step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     segments) step segments segments ;;
     batch) step batch golden cuda batch ;;
