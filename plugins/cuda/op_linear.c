@@ -217,6 +217,8 @@ static void gemm_widened(const mng_run *r, const cu_linear *a, const cu_type *ty
 /* How many weights a matrix has where 64 rows more cost less than to widen it, and where at least a
  * few rows more do; measured on an H200 (tests/kernels/sweep_cuda). */
 static const int64_t HUGE_MATRIX = 400000000, LARGE_MATRIX = 49000000;
+/* The same where 16 rows more do. */
+static const int64_t BROAD_MATRIX = 64000000;
 /* Outputs that give every processor of such a card a tile of few_sm90. */
 static const int BROAD = 16896;
 
@@ -229,7 +231,9 @@ static int rows_at_once(const mng_run *r, const mng_weight *w, const cu_linear *
     const int rest = rows % 128;
     if (rows <= CU_MANY || !unpacks(r, w) || a->total * both < BROAD || weights < LARGE_MATRIX)
         return rows;
-    if (rows <= CU_MANY + 8 || (weights >= HUGE_MATRIX && rows <= 3 * CU_MANY))
+    if (rows <= CU_MANY + (weights >= BROAD_MATRIX ? 16 : 8))
+        return CU_MANY;
+    if (weights >= HUGE_MATRIX && rows <= 3 * CU_MANY)
         return CU_MANY;
     if (weights < HUGE_MATRIX || !rest || rest > (rows < 384 ? 64 : 32))
         return rows;
