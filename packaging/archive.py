@@ -26,6 +26,7 @@ import time
 
 # What Debian 12's libraries need of it, though its own is 2.36: manylinux_2_34, RHEL 9's and older than Ubuntu 22.04's.
 GLIBC = (2, 34)
+NEWER = {"lib/libstdc++.so.6": (2, 36)}  # comes with the CUDA plugin alone, which an older glibc does without
 # Not in the archive: glibc itself, and GCC's own library, which every Linux with glibc has, and drivers of GPUs may need newer.
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s))\.so(\.[0-9]+)*$")
 OPENED = ("libopenblas.so.0",)  # opened by name (plugins/cpu_simd/blas.c), needed by no file
@@ -98,15 +99,20 @@ def bundle(folder, compiler="cc"):
     return copied
 
 
+def glibc(folder):
+    """What everything in the folder needs."""
+    return max([GLIBC] + [version for path, version in NEWER.items() if os.path.exists(os.path.join(folder, path))])
+
+
 def check_symbols(folder):
     """Refuses files that need a newer glibc, or a library that is neither in lib nor the system's."""
     for path in files_below(folder):
         if not is_elf(os.path.join(folder, path)):
             continue
         libraries, versions = needs(os.path.join(folder, path))
-        newest = max(versions, default=GLIBC)
-        if newest > GLIBC:
-            raise Refused("%s needs symbols of glibc %d.%d, expected %d.%d at most: build on Debian 12" % ((path,) + newest[:2] + GLIBC))
+        newest, most = max(versions, default=GLIBC), NEWER.get(path, GLIBC)
+        if newest > most:
+            raise Refused("%s needs symbols of glibc %d.%d, expected %d.%d at most: build on Debian 12" % ((path,) + newest[:2] + most))
         for name in libraries:
             if not SYSTEM.match(name) and not os.path.exists(os.path.join(folder, "lib", name)):
                 raise Refused("%s needs %s, which is not in lib" % (path, name))

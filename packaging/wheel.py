@@ -77,14 +77,14 @@ def write_info(folder, to, version, epoch, arch, packages, root):
         shutil.copyfile(os.path.join(licences, name), os.path.join(to, "licenses", name))
     with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as f:
         archive.write(os.path.join(to, "METADATA"), METADATA % version + f.read())
-    archive.write(os.path.join(to, "WHEEL"), "Wheel-Version: 1.0\nGenerator: minerva-package (%s)\nRoot-Is-Purelib: false\nTag: %s\n" % (version, tag(arch)))
+    archive.write(os.path.join(to, "WHEEL"), "Wheel-Version: 1.0\nGenerator: minerva-package (%s)\nRoot-Is-Purelib: false\nTag: %s\n" % (version, tag(arch, archive.glibc(folder))))
     archive.write(os.path.join(to, "entry_points.txt"), ENTRIES)
     spdx = archive.spdx_of(root, "%s-%s" % (NAME, version), version, epoch, packages, WITHIN + "/lib/")
     archive.write(os.path.join(to, "sboms", "minerva.spdx.json"), json.dumps(spdx, indent=1, sort_keys=True) + "\n")
 
 
-def tag(arch):
-    return "py3-none-manylinux_%d_%d_%s" % (*archive.GLIBC, arch)
+def tag(arch, glibc):
+    return "py3-none-manylinux_%d_%d_%s" % (*glibc, arch)
 
 
 def write_zip(root, path, epoch):
@@ -113,7 +113,7 @@ def wheel(folder, out, version, epoch, arch, compiler="cc"):
     archive.check_symbols(folder)
     archive.write_licences(folder, packages)
     os.makedirs(out, exist_ok=True)
-    path = os.path.join(out, "%s-%s-%s.whl" % (NAME, version, tag(arch)))
+    path = os.path.join(out, "%s-%s-%s.whl" % (NAME, version, tag(arch, archive.glibc(folder))))
     with tempfile.TemporaryDirectory() as root:
         write_package(os.path.join(root, "minerva"))
         write_runtime(folder, os.path.join(root, WITHIN))

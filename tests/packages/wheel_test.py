@@ -46,7 +46,8 @@ def check_content(path, epoch=None):
                      info + "/licenses/LICENSE", info + "/licenses/libcjson1.copyright", info + "/sboms/minerva.spdx.json"):
             assert name in names, name
         assert not any(n.endswith((".pc", ".h")) or "share/man" in n or "llama_cpp/" in n for n in names if n.startswith("minerva/"))
-        assert "Tag: py3-none-manylinux_2_34_" in z.read(info + "/WHEEL").decode()
+        newer = wheel.WITHIN + "/lib/libstdc++.so.6" in names  # of the CUDA plugin
+        assert "Tag: py3-none-manylinux_2_%d_" % (36 if newer else 34) in z.read(info + "/WHEEL").decode()
         assert "Requires-Dist: numpy; extra" in z.read(info + "/METADATA").decode()
 
 
