@@ -140,11 +140,10 @@ static mn_status contracts(void *self, const mn_op_contract **table, uint32_t *n
     mn_status st = backend->contracts(self, &from, &n_contracts, &step);
     if (st)
         return st;
-    if (!own_contracts)
-        own_contracts = keep(NULL, must(malloc(n_contracts * sizeof *own_contracts)));
-    for (uint32_t i = 0; i < n_contracts; i++) {
-        memcpy(&own_contracts[i], (const char *)from + (size_t)i * step, sizeof *own_contracts);
-        own_contracts[i].contract -= older;
+    if (!own_contracts) {
+        own_contracts = keep(NULL, array(from, n_contracts, step, sizeof *own_contracts));
+        for (uint32_t i = 0; i < n_contracts; i++)
+            own_contracts[i].contract -= older;
     }
     *table = own_contracts;
     *n = n_contracts;

@@ -190,7 +190,7 @@ class Late:
     def case(self, rates=True):
         """Without rates, auto measures: it executes on every device."""
         cache = tempfile.mkdtemp(dir=self.f.path) + "/cache"
-        shutil.copytree(self.f.cache, cache, ignore=None if rates else shutil.ignore_patterns("rates-*"))
+        shutil.copytree(self.f.cache, cache, ignore=shutil.ignore_patterns(".tmp-*", *([] if rates else ["rates-*"])))  # a probe may still write
         return cache
 
     def run(self, command, where="", how="", cache=None, code=0, **env):
@@ -389,7 +389,7 @@ class Writes:
 
     def env(self, where, to, **more):
         cache = tempfile.mkdtemp(dir=self.f.path) + "/cache"
-        shutil.copytree(self.f.cache, cache)
+        shutil.copytree(self.f.cache, cache, ignore=shutil.ignore_patterns(".tmp-*"))
         return dict(self.f.env, XDG_CACHE_HOME=cache, MINERVA_WRITES_IN=where, MINERVA_WRITES_TO=to, ASAN_OPTIONS=NO_HANDLERS, **more)
 
 

@@ -292,7 +292,7 @@ static void calls(void **state) {
                            .meta_at = seen_meta,
                            .tensor_at = seen_tensor,
                            .close = seen_close};
-    const mn_loader_ref ref = {&all, &formats[0], {"toy", 3}, &patterns[0], &callee};
+    const mn_loader_ref ref = {&all, &formats[0], {"toy", 3}, &patterns[0], &callee, NULL};
     const char *path = unit_path(*state, "calls.gguf");
     mn_canonical *m = NULL;
     mn_error err = MN_ERROR_INIT;
