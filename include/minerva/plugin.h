@@ -11,8 +11,9 @@
  * R1  A table or struct that is passed by its own pointer begins with `uint32_t size`: sizeof() as
  *     compiled by the side that owns its memory. Array elements have no size and may grow at their
  *     end: arrays are passed with a stride. The rows of SLOTS and PARAMS in device memory are such
- *     arrays: their stride is 4 * dim[1] of the tensor. Structs embedded in others (mn_str,
- *     mn_dtype) never grow.
+ *     arrays: their stride is 4 * dim[1] of the tensor. A stride is a multiple of the element's
+ *     alignment, and covers at least what this minor's element has. Structs embedded in others
+ *     (mn_str, mn_dtype) never grow.
  * R2  Structs grow at their end only, never in padding; pads are explicit; sizes and offsets are
  *     frozen by a test. Pads, and `flags` for which this header has no constants, are 0.
  * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS.
@@ -23,7 +24,9 @@
  *     A kind, flag, role, class or type that this side does not know is MN_UNSUPPORTED, never
  *     MN_INVALID, so that new ones can be added later.
  * R6  Memory is freed by the side that allocated it. No exception, longjmp or signal handler leaves
- *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL.
+ *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL. A
+ *     handle is never NULL, but events and the weights of mn_compile; a pointer whose length or
+ *     number is 0 may be.
  *     Memory that is passed as const, and everything that it points to as const, is read-only: a
  *     write there may end the process. It is valid during the call, unless documented otherwise.
  * R7  A plugin uses no symbol of the host: all functions that it may call are in mn_host.
@@ -110,6 +113,7 @@ enum {
     MN_DEVICE_LOST = 0x04000001,
     MN_INVALID = 0x05000001, /* an argument breaks the contract */
     MN_CANCELLED = 0x06000001,
+    MN_TOO_LATE = 0x06000002,  /* a step that had not begun at its deadline was dropped */
     MN_BAD_FILE = 0x07000001,  /* truncated, corrupt or contradictory */
     MN_BAD_INPUT = 0x07000002, /* text, ids or settings */
     MN_IO_ERROR = 0x07000003
@@ -618,11 +622,13 @@ typedef struct {
      * several graphs may share one set. A set that does not match is MN_UNSUPPORTED. */
     mn_weights *weights;
     mn_str cache; /* the output of an earlier program_save, or empty */
-    /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16 */
+    /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16. Not
+     * read where the segment has no KV_STORE and no ATTENTION */
     uint32_t k_dtype, v_dtype;
     uint64_t flags; /* MN_COMPILE_* */
-    /* sets of bindings of each context of the program; 0 = 1. Captured graphs of one set stay valid
-     * when another set is bound */
+    /* sets of bindings of each context of the program; 0 = 1. A plugin has room for 2 at least, and
+     * above its limit returns MN_UNSUPPORTED; the scratch of its estimate is that of all sets.
+     * Captured graphs of one set stay valid when another set is bound */
     uint32_t n_sets, pad;
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
@@ -633,7 +639,8 @@ typedef struct {
     /* precision: the class that the device would use: the requested class or a finer one; for AUTO
      * the device's fastest class for these weights */
     uint32_t size, precision;
-    /* upper bounds in bytes. weights: those used in place count 0; scratch: of one context;
+    /* upper bounds in bytes. weights: those that are used in place however they are stored count 0;
+     * scratch: of one context;
      * host_pinned: memory of the plugin; import_peak: memory beyond weights during the import */
     uint64_t weights, scratch, host_pinned, import_peak;
     double decode_us, prefill_us; /* one token of one sequence; 512 tokens; 0 = unknown */
@@ -667,6 +674,8 @@ typedef struct {
 #define MN_PLANE_TENSOR_SCALE 4u /* F32, one value for the part: dims of 1, strides 0 */
 typedef struct {
     const void *ptr; /* inside a mapped file, or a block of the loader's (mn_tensor_info) */
+    /* from ptr to the end of the last block that the strides reach: of interleaved weights more
+     * than the data, and planes of different tensors may overlap */
     uint64_t bytes;
     /* dtype: for a DATA plane the dtype of the tensor (MN_Q8_0), else the dtype of the plane's
      * values; the dtype defines the order of nibbles */
@@ -718,17 +727,19 @@ typedef struct {
 
 typedef struct {
     uint32_t size, flags;
-    /* not empty: mn_device_info.uid of the device that is meant; MN_NO_DEVICE if device i is
-     * another one by now */
+    /* not empty: mn_device_info.uid of the device that is meant, as another process may have listed
+     * it; MN_NO_DEVICE if device i is another one here */
     mn_str uid;
 } mn_open_params;
 
 typedef struct {
     uint32_t size, flags;
-    mn_queue *queue; /* the steps of the context run in its order */
+    mn_queue *queue; /* not NULL; the steps of the context run in its order */
 } mn_context_params;
 
-/* A 32-bit word in memory that both sides see; offset: a multiple of 4. */
+/* A 32-bit word in a HOST_PINNED buffer, or one from wrap, of the device that executes; offset: a
+ * multiple of 4. A wait is an acquire, a write a release: what a step wrote is seen by whoever saw
+ * its signals. */
 typedef struct {
     mn_buffer *buffer;
     uint64_t offset;
@@ -739,10 +750,11 @@ typedef struct {
  * and values alone.
  *
  * waits, signals: work of two devices in turns. Before its first node the step waits until each
- * word of waits has reached its value, (int32_t)(word - value) >= 0; behind its last node, also if
- * it fails or is aborted, it writes the words of signals. Stream waits or events do it, never a
- * kernel that spins; a CPU polls some microseconds, then sleeps. MN_UNSUPPORTED: the plugin has no
- * words. */
+ * word of waits has reached its value, (int32_t)(word - value) >= 0; behind its last node it writes
+ * the words of signals, also where the work fails or is aborted. If execute returns an error,
+ * nothing is enqueued, and no word is written. Stream waits or events do it, never a kernel that
+ * spins; a CPU polls some microseconds, then sleeps. Waits are for devices with MN_DEVICE_ASYNC.
+ * MN_UNSUPPORTED: the plugin has no words. */
 typedef struct {
     uint32_t size;
     uint32_t set;          /* below mn_compile.n_sets, and bound */
@@ -750,9 +762,11 @@ typedef struct {
     uint64_t flags;
     const mn_word *waits, *signals;
     uint32_t n_waits, n_signals, word_stride;
-    int32_t priority;     /* a wish, on top of the queue's */
-    uint64_t deadline_ns; /* a wish: mn_host.now_ns at which the result is of no use any more; work
-                           * that has not begun by then may end with MN_TIMEOUT. 0: none */
+    int32_t priority; /* a wish, on top of the queue's */
+    /* a wish: mn_host.now_ns at which the result is of no use any more. A step that has not begun
+     * by then may be dropped: execute returns MN_TOO_LATE, or wait for its event does; no state is
+     * touched, and later steps of the queue run. 0: none */
+    uint64_t deadline_ns;
 } mn_step;
 
 /* status = MN_OK or an error whose class states what to do. Outputs are unchanged after an error
@@ -780,7 +794,8 @@ typedef struct {
     /* the plugin's table, for its lifetime; stride: of its elements */
     mn_status(MN_CALL *contracts)(void *self, const mn_op_contract **, uint32_t *n,
                                   uint32_t *stride);
-    /* one verdict per node of the segment, of node_lo first */
+    /* one verdict per node of the segment, of node_lo first. A request that suits no node (class,
+     * types of the cache, sizes) is MN_UNSUPPORTED, and no verdict is read */
     mn_status(MN_CALL *supports)(mn_device *, const mn_compile *, mn_verdict *, uint32_t stride,
                                  mn_error *);
     /* optional; NUL-terminated */
@@ -955,7 +970,8 @@ typedef struct {
     uint32_t flags, pad; /* MN_PATTERN_WHOLE */
 } mn_file_pattern;
 
-/* confidence: 0 (another format) to 100; the highest loader opens; format: "gguf" */
+/* confidence: 0 (another format) to 100; the highest loader opens; format: "gguf". A damaged or
+ * newer file of its own format keeps its confidence, so that open can say what is wrong with it */
 typedef struct {
     uint32_t size, confidence;
     char format[32], why[88];

@@ -137,6 +137,14 @@ static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_e
     const mn_step own = mn_usual_step(step->set, step->values);
     return stub_inner->execute(c, &own, ev, err);
 }
+#elif defined(BAD_CALL_PARAMS_WORDS)
+/* Nobody will ever see the word. */
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    mn_step own = *step;
+    if (own.size >= sizeof own)
+        own.n_signals = 0;
+    return stub_inner->execute(c, &own, ev, err);
+}
 #elif defined(BAD_CALL_PARAMS_UID)
 static mn_status device_open(void *self, uint32_t i, const mn_open_params *params, mn_device **out,
                              mn_error *err) {
@@ -513,7 +521,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.compile = compile;
 #elif defined(BAD_CALL_BINDINGS)
     stub_table.context_bind = context_bind;
-#elif defined(BAD_CALL_SYMBOLS) || defined(BAD_CALL_PARAMS) || defined(BAD_CALL_PARAMS_FLAGS)
+#elif defined(BAD_CALL_SYMBOLS) || defined(BAD_CALL_PARAMS) || defined(BAD_CALL_PARAMS_FLAGS) ||   \
+    defined(BAD_CALL_PARAMS_WORDS)
     stub_table.execute = execute;
 #elif defined(BAD_CALL_SETS) || defined(BAD_CALL_SETS_ZERO)
     stub_table.compile = compile;

@@ -56,8 +56,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Copied over each other between two steps, so that each finds its weights in memory, as in a model,
- * and not in the cache of the one before. */
+/* Copied over each other between two steps, so that each finds its weights in memory, as in a
+ * model, and not in the cache of the one before. */
 enum { FLUSH_BYTES = 128 << 20 };
 static mn_buffer *flush[2];
 

@@ -32,6 +32,24 @@ static void alloc_bad(check *c, stage *s, mn_alloc_params p, mn_status expected,
     must_refuse(c, s->p.be->alloc(s->p.dev, &p, &b, NULL), expected, what);
 }
 
+/* More than the device's own alignment: refused, or kept. */
+static void alloc_aligned(check *c, stage *s) {
+    const mn_alloc_params p = {
+        .size = sizeof p, .kind = MN_MEM_HOST_PINNED, .bytes = 64, .align = 1 << 16};
+    mn_buffer *b = NULL;
+    void *at = NULL;
+    check_doing(c, "alloc of pinned memory aligned to 64 KiB ran");
+    mn_status st = s->p.be->alloc(s->p.dev, &p, &b, NULL);
+    if (st)
+        must_refuse(c, st, MN_UNSUPPORTED, "alloc of pinned memory aligned to 64 KiB");
+    if (st || !b)
+        return;
+    st = s->p.be->map(b, &at, NULL);
+    CHECK(c, st || (uintptr_t)at % p.align == 0,
+          "alloc of pinned memory aligned to 64 KiB: found an address that is not");
+    s->p.be->buffer_free(b);
+}
+
 static void params_alloc(check *c, stage *s) {
     const mn_alloc_params good = {
         .size = sizeof good, .kind = MN_MEM_DEVICE, .bytes = 256, .flags = MN_ALLOC_UNZEROED};
@@ -43,6 +61,7 @@ static void params_alloc(check *c, stage *s) {
     p = good;
     p.align = 16;
     alloc_ok(c, s, p, "alloc of memory aligned to 16 bytes");
+    alloc_aligned(c, s);
     p = good;
     p.numa = 1;
     alloc_ok(c, s, p, "alloc of memory of the first node");
@@ -150,6 +169,30 @@ static void params_step(check *c, stage *s) {
                 "execute with a flag that does not exist");
 }
 
+/* A signal is written, or refused: never dropped. */
+static void params_words(check *c, stage *s) {
+    const mn_alloc_params room = {.size = sizeof room, .kind = MN_MEM_HOST_PINNED, .bytes = 4096};
+    mn_word word = {.value = 7};
+    mn_step step = mn_usual_step(0, s->o->value);
+    uint32_t *at = NULL;
+    mn_error err = check_error();
+    mn_status st = s->p.be->alloc(s->p.dev, &room, &word.buffer, &err);
+    if (!st)
+        st = s->p.be->map(word.buffer, (void **)&at, &err);
+    CHECK_OK(c, st, &err, "pinned memory for a word");
+    step.signals = &word;
+    step.n_signals = 1;
+    step.word_stride = sizeof word;
+    check_doing(c, "execute with a word to write ran");
+    st = run_with(s, &step, &err);
+    if (st)
+        must_refuse(c, st, MN_UNSUPPORTED, "execute with a word to write");
+    else
+        CHECK(c, at[0] == 7, "execute with a word to write: found %u in it, expected 7", at[0]);
+    if (!check_over(c))
+        s->p.be->buffer_free(word.buffer);
+}
+
 void check_call_params(check *c) {
     stage s;
     params_open(c);
@@ -159,6 +202,7 @@ void check_call_params(check *c) {
     params_queue(c, &s);
     params_context(c, &s);
     params_step(c, &s);
+    params_words(c, &s);
     if (check_over(c))
         return;
     mn_status st = case_step(s.plan, s.o, &s.p.err);
