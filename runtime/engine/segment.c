@@ -65,22 +65,6 @@ const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine
     return given;
 }
 
-/* Attribute i; 0 where the node's contract is older. */
-static uint64_t attr(const mn_graph *g, const mn_node *n, uint32_t i) {
-    if (i < n->n_attr)
-        return g->attrs[n->attr_off + i];
-    return 0;
-}
-
-/* Whether the KV_STORE fills the cache of the layer that the ATTENTION reads. */
-static bool stores_for(const mn_graph *g, const mn_node *store, const mn_node *attention) {
-    const uint64_t layer = attr(g, attention, MN_ATTENTION_ATTR_KV_LAYER);
-    const uint64_t group = attr(g, attention, MN_ATTENTION_ATTR_GROUP);
-    if (store->op != MN_OP_KV_STORE || attr(g, store, MN_KV_STORE_ATTR_GROUP) != group)
-        return false;
-    return attr(g, store, MN_KV_STORE_ATTR_KV_LAYER) == layer;
-}
-
 /* An ATTENTION reads what a KV_STORE of the same segment stored: the pages are the segment's own.
  * here: the KV groups that are stored. */
 static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *here,
@@ -88,10 +72,10 @@ static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *h
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         const mn_node *n = &g->nodes[i];
         if (n->op == MN_OP_KV_STORE)
-            here[attr(g, n, MN_KV_STORE_ATTR_GROUP)] = true;
+            here[mn_node_attr(g, n, MN_KV_STORE_ATTR_GROUP)] = true;
         bool found = n->op != MN_OP_ATTENTION;
         for (uint32_t j = s->node_lo; j < i && !found; j++)
-            found = stores_for(g, &g->nodes[j], n);
+            found = mn_node_stores_for(g, &g->nodes[j], n);
         if (!found)
             return mn_fail_node(
                 err, MN_INVALID, i,

@@ -469,6 +469,14 @@ void mn_model_graph_free(mn_model_graph *g) {
     mn_free(g);
 }
 
+bool mn_node_stores_for(const mn_graph *g, const mn_node *n, const mn_node *attention) {
+    return n->op == MN_OP_KV_STORE &&
+           mn_node_attr(g, n, MN_KV_STORE_ATTR_GROUP) ==
+               mn_node_attr(g, attention, MN_ATTENTION_ATTR_GROUP) &&
+           mn_node_attr(g, n, MN_KV_STORE_ATTR_KV_LAYER) ==
+               mn_node_attr(g, attention, MN_ATTENTION_ATTR_KV_LAYER);
+}
+
 uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor) {
     while (g->tensors[tensor].alias_of >= 0)
         tensor = (uint32_t)g->tensors[tensor].alias_of;

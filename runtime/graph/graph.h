@@ -122,6 +122,13 @@ enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 };       /* B and N of a graph tha
 mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
                                mn_model_graph **out, mn_error *err);
 void mn_model_graph_free(mn_model_graph *g);
+
+/* Attribute i; 0 where the node's contract is older than the attribute. */
+static inline uint64_t mn_node_attr(const mn_graph *g, const mn_node *n, uint32_t i) {
+    return i < n->n_attr ? g->attrs[n->attr_off + i] : 0;
+}
+/* Whether the node is the KV_STORE that fills what the ATTENTION reads. */
+bool mn_node_stores_for(const mn_graph *g, const mn_node *n, const mn_node *attention);
 uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor); /* what a view is a view of */
 /* [n_tensors]: roots that the nodes [lo, hi) read; freed by mn_free. NULL = out of memory. */
 bool *mn_graph_reads(const mn_graph *g, uint32_t lo, uint32_t hi);

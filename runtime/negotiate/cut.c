@@ -29,20 +29,11 @@ static bool cut_is_needed(const mn_graph *g, uint32_t lo, uint32_t node) {
     return false;
 }
 
-static uint64_t cut_attr(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_attr ? g->attrs[n->attr_off + i] : 0;
-}
-
 /* The KV_STORE of what the ATTENTION reads, at or behind node lo. */
 static bool cut_has_store(const mn_graph *g, uint32_t lo, uint32_t attention) {
-    const mn_node *a = &g->nodes[attention];
-    for (uint32_t i = lo; i < attention; i++) {
-        const mn_node *n = &g->nodes[i];
-        if (n->op == MN_OP_KV_STORE &&
-            cut_attr(g, n, MN_KV_STORE_ATTR_GROUP) == cut_attr(g, a, MN_ATTENTION_ATTR_GROUP) &&
-            cut_attr(g, n, MN_KV_STORE_ATTR_KV_LAYER) == cut_attr(g, a, MN_ATTENTION_ATTR_KV_LAYER))
+    for (uint32_t i = lo; i < attention; i++)
+        if (mn_node_stores_for(g, &g->nodes[i], &g->nodes[attention]))
             return true;
-    }
     return false;
 }
 

@@ -126,10 +126,6 @@ static mn_status ask_verdicts(mn_offer *o, const mn_compile *question) {
 
 /* ---- what may be placed there ---------------------------------------------------------------- */
 
-static uint64_t offer_attribute(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_attr ? g->attrs[n->attr_off + i] : 0;
-}
-
 /* What stays together: KV_STORE and ATTENTION of a layer's cache, EMBED and SAMPLE. Nodes of one
  * number do; 0 = the node is free. */
 static uint64_t bond_of(const mn_graph *g, uint32_t i) {
@@ -141,12 +137,12 @@ static uint64_t bond_of(const mn_graph *g, uint32_t i) {
     case MN_OP_SAMPLE:
         return 1;
     case MN_OP_KV_STORE:
-        layer = offer_attribute(g, n, MN_KV_STORE_ATTR_KV_LAYER);
-        group = offer_attribute(g, n, MN_KV_STORE_ATTR_GROUP);
+        layer = mn_node_attr(g, n, MN_KV_STORE_ATTR_KV_LAYER);
+        group = mn_node_attr(g, n, MN_KV_STORE_ATTR_GROUP);
         break;
     case MN_OP_ATTENTION:
-        layer = offer_attribute(g, n, MN_ATTENTION_ATTR_KV_LAYER);
-        group = offer_attribute(g, n, MN_ATTENTION_ATTR_GROUP);
+        layer = mn_node_attr(g, n, MN_ATTENTION_ATTR_KV_LAYER);
+        group = mn_node_attr(g, n, MN_ATTENTION_ATTR_GROUP);
         break;
     default:
         return 0;

@@ -148,8 +148,7 @@ static void find_groups(const mn_graph *g, const mn_segment *s, bool *here) {
         const uint32_t at = stores ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP;
         if (!stores && n->op != MN_OP_ATTENTION)
             continue;
-        const uint64_t group = at < n->n_attr ? g->attrs[n->attr_off + at] : 0;
-        here[group] = true;
+        here[mn_node_attr(g, n, at)] = true;
     }
 }
 
