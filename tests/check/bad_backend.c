@@ -88,6 +88,74 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
         return stub_fail(err, MN_INVALID, ~0u, "nothing to compile");
     return stub_inner->compile(d, c, out, err);
 }
+#elif defined(BAD_GRAPH_SEGMENTS)
+/* Every segment begins at node 0. */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    mn_compile own = *c;
+    own.node_lo = 0;
+    own.node_hi = c->node_hi - c->node_lo;
+    return stub_inner->compile(d, &own, out, err);
+}
+#elif defined(BAD_GRAPH_SEGMENTS_NODE)
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    const mn_status s = stub_inner->compile(d, c, out, err);
+    if (s && err)
+        err->node = ~0u;
+    return s;
+}
+#elif defined(BAD_GRAPH_SEGMENTS_PLACE) || defined(BAD_GRAPH_SEGMENTS_VERDICTS)
+/* The verdict of a node is at its number; or verdicts are one behind the other. */
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
+    mn_verdict own[64];
+    const mn_status s = stub_inner->supports(d, c, own, sizeof *own, err);
+    for (uint32_t i = c->node_lo; !s && i < c->node_hi; i++) {
+#if defined(BAD_GRAPH_SEGMENTS_PLACE)
+        memcpy((char *)v + (uint64_t)i * stride, &own[i - c->node_lo], sizeof *own);
+#else
+        (void)stride;
+        v[i - c->node_lo] = own[i - c->node_lo];
+#endif
+    }
+    return s;
+}
+#elif defined(BAD_GRAPH_SEGMENTS_NODES) || defined(BAD_GRAPH_SEGMENTS_TENSORS) ||                  \
+    defined(BAD_GRAPH_SEGMENTS_SYMBOLS)
+/* Elements of one of the graph's arrays are one behind the other. */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    static mn_graph graphs[256]; /* programs refer to them */
+    static uint32_t n_graphs;
+    mn_graph *g = &graphs[n_graphs++ % 256];
+    mn_compile own = *c;
+    own.graph = g;
+    *g = *c->graph;
+#if defined(BAD_GRAPH_SEGMENTS_NODES)
+    g->node_stride = sizeof(mn_node);
+#elif defined(BAD_GRAPH_SEGMENTS_TENSORS)
+    g->tensor_stride = sizeof(mn_tensor);
+#else
+    g->symbol_stride = sizeof(mn_symbol);
+#endif
+    return stub_inner->compile(d, &own, out, err);
+}
+#elif defined(BAD_GRAPH_SEGMENTS_INTERIOR)
+/* What no graph has as an input or output is the plugin's own, bound or not. */
+static const mn_graph *graph;
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    graph = c->graph;
+    return stub_inner->compile(d, c, out, err);
+}
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
+    mn_binding own[64];
+    uint32_t n_own = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_binding *x = (const void *)((const char *)b + (uint64_t)i * stride);
+        if (graph->tensors[x->tensor].role != MN_ROLE_INTERIOR)
+            own[n_own++] = *x;
+    }
+    return stub_inner->context_bind(c, set, own, n_own, sizeof *own, err);
+}
 #elif defined(BAD_CALL_BINDINGS)
 /* A tensor that is there twice: the last one counts. */
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
@@ -510,8 +578,11 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     const mn_plugin *p = stub_enter(host, err, "bad");
 #if defined(BAD_HOST_NO_MEMORY)
     the_host = host, stub_table.queue_create = queue_create;
-#elif defined(BAD_GRAPH_STRIDES) || defined(BAD_GRAPH_UNKNOWN_OP)
+#elif defined(BAD_GRAPH_STRIDES) || defined(BAD_GRAPH_UNKNOWN_OP) ||                               \
+    defined(BAD_GRAPH_SEGMENTS_PLACE) || defined(BAD_GRAPH_SEGMENTS_VERDICTS)
     stub_table.supports = supports;
+#elif defined(BAD_GRAPH_SEGMENTS_INTERIOR)
+    stub_table.compile = compile, stub_table.context_bind = context_bind;
 #elif defined(BAD_GRAPH_SMALL_OUTPUTS) || defined(BAD_DEVICE_LIST)
     stub_table.device_info = device_info;
 #elif defined(BAD_DEVICE_LIST_OPEN)
@@ -558,7 +629,10 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_profile = &bad_profile;
 #elif defined(BAD_HOST_TWO)
     only = p;
-#elif defined(BAD_GRAPH_SLOT_ROWS) || defined(BAD_GRAPH_QUESTIONS)
+#elif defined(BAD_GRAPH_SLOT_ROWS) || defined(BAD_GRAPH_QUESTIONS) ||                              \
+    defined(BAD_GRAPH_SEGMENTS) || defined(BAD_GRAPH_SEGMENTS_NODE) ||                             \
+    defined(BAD_GRAPH_SEGMENTS_NODES) || defined(BAD_GRAPH_SEGMENTS_TENSORS) ||                    \
+    defined(BAD_GRAPH_SEGMENTS_SYMBOLS)
     stub_table.compile = compile;
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
     stub_table.kv_layout = kv_layout;

@@ -59,13 +59,17 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
     return ~(int64_t)i;
 }
 
+int64_t case_most(const op_case *c, uint32_t symbol) {
+    return c->most[symbol] ? c->most[symbol] : c->sym[symbol].max;
+}
+
 /* The size of a tensor at the maxima of its symbols. */
 static uint64_t case_bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim,
                               const int64_t *dim) {
     int64_t rows = 1;
     int64_t cols = 1;
     for (uint32_t d = 0; d < n_dim; d++) {
-        int64_t n = dim[d] < 0 ? c->sym[~dim[d]].max : dim[d];
+        int64_t n = dim[d] < 0 ? case_most(c, (uint32_t)~dim[d]) : dim[d];
         if (d + 1 == n_dim)
             cols = n;
         else
@@ -146,16 +150,36 @@ int32_t case_kv_group(const op_case *c, uint32_t tensor) {
     return -1;
 }
 
-bool case_in_segment(const op_case *c, uint32_t tensor) {
-    if (!c->node_hi)
-        return true;
-    for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
-        const int32_t *operands = c->operands + c->n[i].in_off; // outputs follow the inputs
-        for (uint32_t k = 0; k < c->n[i].n_in + c->n[i].n_out; k++)
+/* Whether a node of [lo, hi) reads the tensor, or, with `made`, makes it. */
+static bool case_uses(const op_case *c, uint32_t lo, uint32_t hi, uint32_t tensor, bool made) {
+    for (uint32_t i = lo; i < hi; i++) {
+        const mn_node *n = &c->n[i];
+        const int32_t *operands = c->operands + (made ? n->out_off : n->in_off);
+        for (uint32_t k = 0; k < (made ? n->n_out : n->n_in); k++)
             if (operands[k] == (int32_t)tensor)
                 return true;
     }
     return false;
+}
+
+bool case_in_segment(const op_case *c, uint32_t tensor) {
+    if (!c->node_hi)
+        return true;
+    return case_uses(c, c->node_lo, c->node_hi, tensor, false) ||
+           case_uses(c, c->node_lo, c->node_hi, tensor, true);
+}
+
+uint32_t case_role(const op_case *c, uint32_t tensor) {
+    const uint32_t role = c->t[tensor].role;
+    if (role != MN_ROLE_INTERIOR || !c->node_hi)
+        return role;
+    const bool made = case_uses(c, c->node_lo, c->node_hi, tensor, true);
+    const bool read = case_uses(c, c->node_lo, c->node_hi, tensor, false);
+    const bool read_outside = case_uses(c, 0, c->node_lo, tensor, false) ||
+                              case_uses(c, c->node_hi, c->g.n_nodes, tensor, false);
+    if (read && !made)
+        return MN_ROLE_INPUT;
+    return made && read_outside ? MN_ROLE_OUTPUT : role;
 }
 
 uint64_t case_f64(double v) {

@@ -52,6 +52,7 @@ typedef struct {
     mn_node n[CASE_NODES];
     mn_symbol sym[CASE_SYMBOLS];
     int64_t value[CASE_SYMBOLS]; /* of the step; case_symbol sets it to the maximum */
+    int64_t most[CASE_SYMBOLS];  /* symbol_max of the program; 0 = the symbol's maximum */
     int32_t operands[CASE_OPERANDS];
     uint64_t attrs[CASE_ATTRS];
     void *data[CASE_TENSORS];   /* weights, inputs and states before the run; owned */
@@ -78,6 +79,7 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind);
 /* Adds a tensor; data (may be NULL = zeros) is copied. dims: n_dim of int64_t, < 0 = a symbol. */
 int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
                     const void *data, const char *name);
+int64_t case_most(const op_case *c, uint32_t symbol); /* symbol_max of the program */
 int32_t case_vec(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, const void *data,
                  const char *name);
 int32_t case_mat(op_case *c, uint32_t role, uint32_t dtype, int64_t d0, int64_t d1,
@@ -94,6 +96,9 @@ int32_t case_kv_of(op_case *c, uint32_t dtype, uint32_t n_pages, uint32_t group)
 int32_t case_kv_group(const op_case *c, uint32_t tensor);
 /* does a node of the segment read or write the tensor? */
 bool case_in_segment(const op_case *c, uint32_t tensor);
+/* The role that the tensor has for the segment: one that is INTERIOR and crosses its ends is bound
+ * like an OUTPUT where the segment makes it, like an INPUT where it reads it. */
+uint32_t case_role(const op_case *c, uint32_t tensor);
 void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const int32_t *out,
                uint32_t n_out, const uint64_t *attr, uint32_t n_attr);
 uint64_t case_f64(double v); /* an attribute */
@@ -147,6 +152,7 @@ typedef struct {
 typedef struct case_plan case_plan;
 
 enum { CASE_SETS = 2 }; /* of bindings, of each context */
+
 /* The mn_compile of the case's segment, with the values of the step as maxima; points into the
  * case. */
 mn_compile case_question(const op_case *c, uint32_t precision);
@@ -158,6 +164,9 @@ mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan
 #define CASE_PUT_THREADS 8
 mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint32_t n_threads,
                          case_plan **out, mn_error *err);
+/* The same with a sealed set of weights, which outlives the plan. */
+mn_status case_open_shared(const case_on *on, op_case *c, uint32_t precision, mn_weights *weights,
+                           case_plan **out, mn_error *err);
 /* Writes the inputs and states of c (its layout is that of the case that was opened), poisons
  * the outputs, executes with c->value, and reads all tensors back into c->result. MN_OK with a
  * non-empty case_breach: the plugin wrote where it must not. */

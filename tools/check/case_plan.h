@@ -9,11 +9,11 @@ struct case_plan {
     op_case *first; /* whose weights are in */
     mn_compile ask;
     int64_t max[CASE_SYMBOLS];
-    mn_weights *weights;
+    mn_weights *weights; /* ours; NULL where the caller's are used */
     mn_program *program;
     mn_queue *queues[2]; /* ours; the first context runs on the caller's */
     mn_context *contexts[2];
-    uint32_t at; /* the context in use */
+    uint32_t at, set; /* the context and the set of bindings in use */
     uint64_t guard, host_bytes, kv_bytes[CASE_GROUPS];
     mn_buffer *buffer[CASE_TENSORS], *host;
     void *host_map;

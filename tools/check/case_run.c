@@ -241,7 +241,7 @@ static uint64_t case_run_buffer_bytes(const case_plan *p, const op_case *c, uint
 }
 
 static bool is_bound(const op_case *c, uint32_t i) {
-    const uint32_t role = c->t[i].role;
+    const uint32_t role = case_role(c, i);
     if (role == MN_ROLE_WEIGHT || role == MN_ROLE_INTERIOR || c->t[i].alias_of >= 0)
         return false;
     return !c->unbound[i] && case_in_segment(c, i);
@@ -368,14 +368,9 @@ mn_compile case_question(const op_case *c, uint32_t precision) {
     };
 }
 
-mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
-                    mn_error *err) {
-    return case_open_puts(on, c, precision, 1, out, err);
-}
-
-mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint32_t n_threads,
-                         case_plan **out, mn_error *err) {
-    const mn_backend *be = on->be;
+/* A plan without weights, program and buffers. */
+static mn_status case_plan_new(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
+                               mn_error *err) {
     case_plan *p = NULL;
     if (c && !c->failed)
         p = calloc(1, sizeof *p);
@@ -388,27 +383,59 @@ mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint
     else
         p->guard = 256;
     for (uint32_t i = 0; i < c->g.n_symbols; i++)
-        p->max[i] = c->sym[i].max;
+        p->max[i] = case_most(c, i);
     p->ask = case_question(c, precision);
     p->ask.symbol_max = p->max;
-    mn_estimate est = {.size = sizeof est};
-    mn_status st = be->estimate(on->dev, &p->ask, &est, err);
+    *out = p;
+    return MN_OK;
+}
+
+/* Program, buffers and a context of a plan whose ask is complete; closes the plan after an error
+ * st or of its own. */
+static mn_status case_plan_finish(case_plan *p, mn_status st, case_plan **out, mn_error *err) {
     if (!st)
-        st = be->weights_open(on->dev, &p->ask, &p->weights, err);
-    if (!st)
-        st = case_run_put_weights(p, n_threads, err);
-    p->ask.weights = p->weights;
-    if (!st)
-        st = be->compile(on->dev, &p->ask, &p->program, err);
+        st = p->on.be->compile(p->on.dev, &p->ask, &p->program, err);
     if (!st)
         st = make_buffers(p, err);
     if (!st)
-        st = make_context(p, 0, on->queue, err);
+        st = make_context(p, 0, p->on.queue, err);
     if (st)
         case_close(p);
     else
         *out = p;
     return st;
+}
+
+mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
+                    mn_error *err) {
+    return case_open_puts(on, c, precision, 1, out, err);
+}
+
+mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint32_t n_threads,
+                         case_plan **out, mn_error *err) {
+    const mn_backend *be = on->be;
+    case_plan *p = NULL;
+    mn_estimate est = {.size = sizeof est};
+    mn_status st = case_plan_new(on, c, precision, &p, err);
+    if (st)
+        return st;
+    st = be->estimate(on->dev, &p->ask, &est, err);
+    if (!st)
+        st = be->weights_open(on->dev, &p->ask, &p->weights, err);
+    if (!st)
+        st = case_run_put_weights(p, n_threads, err);
+    p->ask.weights = p->weights;
+    return case_plan_finish(p, st, out, err);
+}
+
+mn_status case_open_shared(const case_on *on, op_case *c, uint32_t precision, mn_weights *weights,
+                           case_plan **out, mn_error *err) {
+    case_plan *p = NULL;
+    const mn_status st = case_plan_new(on, c, precision, &p, err);
+    if (st)
+        return st;
+    p->ask.weights = weights;
+    return case_plan_finish(p, MN_OK, out, err);
 }
 
 void case_close(case_plan *p) {
@@ -449,7 +476,7 @@ static mn_status case_run_write_all(case_plan *p, const op_case *c, mn_error *er
         const uint64_t all = n + 2 * p->guard;
         uint8_t *payload = p->scratch + p->guard;
         memset(p->scratch, GUARD_BYTE, all);
-        if (c->t[i].role == MN_ROLE_OUTPUT)
+        if (case_role(c, i) == MN_ROLE_OUTPUT)
             memset(payload, poison(&c->t[i]), n);
         else if (n)
             memcpy(payload, c->data[i], n);
@@ -490,9 +517,10 @@ static const char *breach_of(const case_plan *p, const op_case *c, uint32_t i,
     if (!case_run_all_are(bytes, before, GUARD_BYTE) ||
         !case_run_all_are(payload + n, p->guard, GUARD_BYTE))
         return "bytes outside of the buffer bound to '%s' were written";
-    if (t->role == MN_ROLE_INPUT && n && memcmp(payload, c->data[i], n))
+    const uint32_t role = case_role(c, i);
+    if (role == MN_ROLE_INPUT && n && memcmp(payload, c->data[i], n))
         return "the input '%s' was written";
-    if (t->role != MN_ROLE_OUTPUT || live >= n)
+    if (role != MN_ROLE_OUTPUT || live >= n)
         return NULL;
     if (!case_run_all_are(payload + live, n - live, poison(t)))
         return "rows of '%s' behind those of the step were written";
@@ -525,7 +553,7 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
         return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     mn_status st = case_run_write_all(p, c, err);
     if (!st)
-        st = mn_usual_execute(p->on.be, p->contexts[p->at], 0, c->value, &ev, err);
+        st = mn_usual_execute(p->on.be, p->contexts[p->at], p->set, c->value, &ev, err);
     st = case_wait(p->on.be, st, &ev, err);
     if (st)
         return st;
@@ -573,8 +601,8 @@ static row_view case_run_rows_of(const op_case *c, uint32_t i) {
         return (row_view){.n = 1, .bytes = c->bytes[i]};
     const int64_t sym = ~t->dim[0];
     row_view r = {.n = c->value[sym]};
-    r.bytes = c->bytes[i] / (uint64_t)c->sym[sym].max;
-    if (t->role == MN_ROLE_OUTPUT && !c->every_row[i])
+    r.bytes = c->bytes[i] / (uint64_t)case_most(c, (uint32_t)sym);
+    if (case_role(c, i) == MN_ROLE_OUTPUT && !c->every_row[i])
         r.dead = c->dead[sym];
     return r;
 }
@@ -611,7 +639,7 @@ static double differ(const op_case *got, const op_case *want, uint32_t i) {
 }
 
 static bool is_result(const op_case *c, uint32_t i) {
-    const uint32_t role = c->t[i].role;
+    const uint32_t role = case_role(c, i);
     if (role != MN_ROLE_OUTPUT && role != MN_ROLE_STATE)
         return false;
     return case_kv_group(c, i) < 0 && !c->unbound[i] && case_in_segment(c, i);
