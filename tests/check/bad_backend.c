@@ -186,6 +186,34 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     own.n_sets = 2;
     return stub_inner->compile(d, &own, out, err);
 }
+#elif defined(BAD_CALL_SETS_BIND)
+/* The bindings of set 0 count for every set. */
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
+    mn_status s = stub_inner->context_bind(c, set, b, n, stride, err);
+    if (!s && set)
+        s = stub_inner->context_bind(c, 0, b, n, stride, err);
+    return s;
+}
+#elif defined(BAD_CALL_SETS_EXECUTE)
+static uint32_t n_sets;
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    n_sets = c->n_sets;
+    return stub_inner->compile(d, c, out, err);
+}
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    mn_step own = *step;
+    if (own.set < n_sets)
+        own.set = 0;
+    return stub_inner->execute(c, &own, ev, err);
+}
+#elif defined(BAD_CALL_SETS_ONE)
+/* Room for one set: a rule of its own finds it, not all of them. */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    if (c->n_sets > 1)
+        return stub_fail(err, MN_UNSUPPORTED, ~0u, "more than one set of bindings");
+    return stub_inner->compile(d, c, out, err);
+}
 #elif defined(BAD_CALL_SETS_ZERO)
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     if (!c->n_sets)
@@ -590,12 +618,14 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_STATUS)
     stub_table.estimate = estimate, stub_table.weights_open = weights_open;
     stub_table.compile = compile;
-#elif defined(BAD_CALL_BINDINGS)
+#elif defined(BAD_CALL_BINDINGS) || defined(BAD_CALL_SETS_BIND)
     stub_table.context_bind = context_bind;
+#elif defined(BAD_CALL_SETS_EXECUTE)
+    stub_table.compile = compile, stub_table.execute = execute;
 #elif defined(BAD_CALL_SYMBOLS) || defined(BAD_CALL_PARAMS) || defined(BAD_CALL_PARAMS_FLAGS) ||   \
     defined(BAD_CALL_PARAMS_WORDS)
     stub_table.execute = execute;
-#elif defined(BAD_CALL_SETS) || defined(BAD_CALL_SETS_ZERO)
+#elif defined(BAD_CALL_SETS) || defined(BAD_CALL_SETS_ZERO) || defined(BAD_CALL_SETS_ONE)
     stub_table.compile = compile;
 #elif defined(BAD_CALL_PARAMS_UID)
     stub_table.device_open = device_open;

@@ -151,8 +151,6 @@ typedef struct {
 /* one case compiled on one device: weights, program, buffers, contexts */
 typedef struct case_plan case_plan;
 
-enum { CASE_SETS = 2 }; /* of bindings, of each context */
-
 /* The mn_compile of the case's segment, with the values of the step as maxima; points into the
  * case. */
 mn_compile case_question(const op_case *c, uint32_t precision);

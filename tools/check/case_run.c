@@ -364,7 +364,7 @@ mn_compile case_question(const op_case *c, uint32_t precision) {
         .symbol_max = c->value,
         .k_dtype = c->kv_dtype,
         .v_dtype = c->v_dtype,
-        .n_sets = CASE_SETS,
+        .n_sets = 1,
     };
 }
 

@@ -246,6 +246,74 @@ static void sets_of(check *c, stage *s, uint32_t n, uint32_t said) {
     be->program_free(program);
 }
 
+/* One context whose two sets have buffers of their own, and what each of them shall compute. */
+typedef struct {
+    mn_program *program;
+    mn_context *x;
+    case_plan *plan[2]; /* plan[0]: the stage's; each has the buffers of a set */
+    op_case *want[2], *found[2];
+} two_sets;
+
+static void sets_open(check *c, stage *s, two_sets *t) {
+    const uint32_t op = s->o->n[0].op;
+    const op_shape shape = life_shape();
+    mn_compile ask = s->plan->ask;
+    mn_status st = MN_OK;
+    ask.n_sets = 2;
+    t->plan[0] = s->plan;
+    for (uint32_t i = 0; i < 2; i++) {
+        t->want[i] = case_random(op, MN_F32, &shape, 7 + i);
+        t->found[i] = case_random(op, MN_F32, &shape, 7 + i);
+        CHECK(c, t->want[i] && t->found[i], "out of memory");
+        st = case_step(s->plan, t->want[i], &s->p.err);
+        CHECK_OK(c, st, &s->p.err, "a step");
+    }
+    st = case_open(&s->on, t->found[1], MN_PRECISION_EXACT, &t->plan[1], &s->p.err);
+    if (!st)
+        st = s->p.be->compile(s->p.dev, &ask, &t->program, &s->p.err);
+    if (!st)
+        st = mn_usual_context(s->p.be, t->program, s->p.queue, &t->x, &s->p.err);
+    for (uint32_t i = 0; i < 2 && !st; i++)
+        st = s->p.be->context_bind(t->x, i, t->plan[i]->binding, t->plan[i]->n_bindings,
+                                   sizeof *t->plan[i]->binding, &s->p.err);
+    CHECK_OK(c, st, &s->p.err, "a context with two sets of bindings");
+}
+
+/* A step of set i, with the inputs and outputs in its buffers. */
+static void sets_step(check *c, stage *s, two_sets *t, uint32_t i) {
+    case_plan *plan = t->plan[i];
+    plan->contexts[1] = t->x;
+    plan->at = 1;
+    plan->set = i;
+    check_doing(c, "a step of set %u ran", i);
+    const mn_status st = case_step(plan, t->found[i], &s->p.err);
+    plan->contexts[1] = NULL; /* it is not the plan's */
+    plan->at = 0;
+    plan->set = 0;
+    CHECK_OK(c, st, &s->p.err, "a step of set %u", i);
+    const double d = case_differ(t->found[i], t->want[i], NULL);
+    CHECK(c, d < 1e-5,
+          "a step of set %u, whose buffers are not those of the other set: results differ by %g "
+          "from those of a context with one set, expected the same",
+          i, d);
+}
+
+static void sets_apart(check *c, stage *s) {
+    two_sets t = {0};
+    sets_open(c, s, &t);
+    for (uint32_t k = 0; k < 4 && !check_over(c); k++)
+        sets_step(c, s, &t, k % 2);
+    if (check_over(c))
+        return;
+    s->p.be->context_free(t.x);
+    s->p.be->program_free(t.program);
+    case_close(t.plan[1]);
+    for (uint32_t i = 0; i < 2; i++) {
+        case_free(t.want[i]);
+        case_free(t.found[i]);
+    }
+}
+
 void check_call_sets(check *c) {
     stage s;
     if (!stage_plan(c, &s))
@@ -253,6 +321,8 @@ void check_call_sets(check *c) {
     sets_of(c, &s, 1, 0);
     for (uint32_t n = 1; n <= 4; n++)
         sets_of(c, &s, n, n);
+    if (!check_over(c))
+        sets_apart(c, &s);
     if (check_over(c))
         return;
     stage_close(c, &s);
