@@ -179,6 +179,35 @@ static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_e
     const mn_step own = mn_usual_step(step->set, values[0] < 1 || values[0] > 1000 ? one : values);
     return stub_inner->execute(c, &own, ev, err);
 }
+#elif defined(BAD_CALL_SYMBOLS_MAX)
+/* Compiles for the maximum of the graph. */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    static int64_t most[64]; /* read during the call */
+    mn_compile own = *c;
+    for (uint32_t i = 0; i < c->graph->n_symbols; i++)
+        most[i] = c->graph->symbols[i].max;
+    own.symbol_max = most;
+    return stub_inner->compile(d, &own, out, err);
+}
+#elif defined(BAD_CALL_SYMBOLS_BIND)
+/* Bindings have to be as large as the maximum of the graph needs. */
+static const mn_graph *graph;
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    graph = c->graph;
+    return stub_inner->compile(d, c, out, err);
+}
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_binding *x = (const void *)((const char *)b + (uint64_t)i * stride);
+        if (x->tensor >= graph->n_tensors)
+            break;
+        const int64_t dim = graph->tensors[x->tensor].dim[0];
+        if (dim < 0 && x->bytes < (uint64_t)graph->symbols[~dim].max * 4)
+            return stub_fail(err, MN_INVALID, ~0u, "a binding is too small");
+    }
+    return stub_inner->context_bind(c, set, b, n, stride, err);
+}
 #elif defined(BAD_CALL_SETS)
 /* Two sets, whatever was asked for. */
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
@@ -622,10 +651,13 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.context_bind = context_bind;
 #elif defined(BAD_CALL_SETS_EXECUTE)
     stub_table.compile = compile, stub_table.execute = execute;
+#elif defined(BAD_CALL_SYMBOLS_BIND)
+    stub_table.compile = compile, stub_table.context_bind = context_bind;
 #elif defined(BAD_CALL_SYMBOLS) || defined(BAD_CALL_PARAMS) || defined(BAD_CALL_PARAMS_FLAGS) ||   \
     defined(BAD_CALL_PARAMS_WORDS)
     stub_table.execute = execute;
-#elif defined(BAD_CALL_SETS) || defined(BAD_CALL_SETS_ZERO) || defined(BAD_CALL_SETS_ONE)
+#elif defined(BAD_CALL_SETS) || defined(BAD_CALL_SETS_ZERO) || defined(BAD_CALL_SETS_ONE) ||       \
+    defined(BAD_CALL_SYMBOLS_MAX)
     stub_table.compile = compile;
 #elif defined(BAD_CALL_PARAMS_UID)
     stub_table.device_open = device_open;

@@ -136,21 +136,50 @@ void check_call_bindings(check *c) {
 /* One value of symbol 0 that is out of its bounds. */
 static void wrong_symbol(check *c, stage *s, int64_t value) {
     const mn_backend *be = s->p.be;
-    const mn_symbol *sym = &s->o->sym[0];
     mn_context *x = s->plan->contexts[0];
     int64_t v[CASE_SYMBOLS];
     char what[96];
     char call[128];
     memcpy(v, s->o->value, sizeof v);
     v[0] = value;
-    snprintf(what, sizeof what, "%.24s = %lld of at most %lld", sym->name, (long long)value,
-             (long long)sym->max);
+    snprintf(what, sizeof what, "%.24s = %lld, compiled for at most %lld", s->o->sym[0].name,
+             (long long)value, (long long)case_most(s->o, 0));
     snprintf(call, sizeof call, "execute with %s", what);
     WRONG(c, call, mn_usual_execute(be, x, 0, v, NULL, err));
     if (!MN_HAS(mn_backend, be, context_prepare))
         return;
     snprintf(call, sizeof call, "context_prepare with %s", what);
     WRONG(c, call, mn_usual_prepare(be, x, 0, v, err));
+}
+
+/* The graph has a larger maximum than the program: bindings and values are measured by the
+ * program's. times: bindings of so many times the size that the program needs. */
+static void symbols_below_max(check *c, int64_t times) {
+    stage s;
+    op_shape shape = life_shape();
+    if (!stage_case(c, &s))
+        return;
+    const uint32_t op = s.o->n[0].op;
+    const int64_t most = shape.rows;
+    case_free(s.o);
+    shape.rows *= times;
+    s.o = case_random(op, MN_F32, &shape, 7);
+    CHECK(c, s.o && !s.o->failed, "out of memory");
+    s.o->most[0] = most;
+    s.o->value[0] = most;
+    s.o->sym[0].max = most * 1000;
+    check_doing(c, "a graph was compiled for less than the maximum of its symbol");
+    mn_status st = case_open(&s.on, s.o, MN_PRECISION_EXACT, &s.plan, &s.p.err);
+    if (!st)
+        st = case_step(s.plan, s.o, &s.p.err);
+    CHECK_OK(c, st, &s.p.err,
+             "a step of a program for at most %lld %.24s, with bindings of that size, of a graph "
+             "whose maximum is %lld",
+             (long long)s.o->most[0], s.o->sym[0].name, (long long)s.o->sym[0].max);
+    wrong_symbol(c, &s, s.o->most[0] + 1);
+    wrong_symbol(c, &s, s.o->sym[0].max);
+    if (!check_over(c))
+        close_after_wrong(c, &s);
 }
 
 void check_call_symbols(check *c) {
@@ -164,6 +193,8 @@ void check_call_symbols(check *c) {
     wrong_symbol(c, &s, INT64_MAX / 2 + 1);
     if (!check_over(c))
         close_after_wrong(c, &s);
+    for (int64_t times = 1; times <= 2 && !check_over(c); times++)
+        symbols_below_max(c, times);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
