@@ -2,43 +2,10 @@
  * refused with a status of class CALLER and a message, and the right call after it still works.
  * Each rule opens a stage (life.h); what several threads do at the same time is tried in
  * call_threads.c. */
-#include "life.h"
+#include "wrong.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Closes a stage on which wrong calls were made; a right call is made first. */
-static void close_after_wrong(check *c, stage *s) {
-    check_doing(c, "a right call ran after wrong ones");
-    mn_status st = case_step(s->plan, s->o, &s->p.err);
-    CHECK_OK(c, st, &s->p.err, "the right call after wrong ones");
-    CHECK(c, !case_breach(s->plan)[0], "%s", case_breach(s->plan));
-    stage_close(c, s);
-}
-
-/* st is the answer to a wrong call. */
-static void must_blame_caller(check *c, mn_status st, const mn_error *err, const char *what) {
-    CHECK(c, st, "%s: found MN_OK, expected MN_INVALID", what);
-    CHECK(c, MN_STATUS_CLASS(st) == MN_CLASS_CALLER,
-          "%s: found status 0x%x (%s), expected MN_INVALID", what, (unsigned)st, err->msg);
-    CHECK(c, err->msg[0], "%s: found MN_INVALID without a message", what);
-}
-
-/* Makes a wrong call twice, with an mn_error and without: `call` uses the variable err. Returns
- * from the calling function if the rule is over. */
-#define WRONG(c, what, call)                                                                       \
-    do {                                                                                           \
-        mn_error e_ = check_error(), *err = &e_;                                                   \
-        check_doing(c, "%s", what);                                                                \
-        mn_status st_ = (call);                                                                    \
-        must_blame_caller(c, st_, &e_, what);                                                      \
-        err = NULL;                                                                                \
-        check_doing(c, "%s, without an mn_error", what);                                           \
-        if (!check_over(c))                                                                        \
-            (void)(call);                                                                          \
-        if (check_over(c))                                                                         \
-            return;                                                                                \
-    } while (0)
 
 void check_call_unbound(check *c) {
     stage s;
@@ -50,7 +17,7 @@ void check_call_unbound(check *c) {
     CHECK_OK(c, st, &s.p.err, "a second context");
     WRONG(c, "execute before context_bind", mn_usual_execute(be, x, 0, s.o->value, NULL, err));
     be->context_free(x);
-    close_after_wrong(c, &s);
+    wrong_close(c, &s);
 }
 
 /* ---- bindings and symbols -------------------------------------------------------------------- */
@@ -130,7 +97,7 @@ void check_call_bindings(check *c) {
     mn_status st = s.p.be->context_bind(plan->contexts[0], 0, plan->binding, plan->n_bindings,
                                         sizeof *plan->binding, &s.p.err);
     CHECK_OK(c, st, &s.p.err, "the right bindings after wrong ones");
-    close_after_wrong(c, &s);
+    wrong_close(c, &s);
 }
 
 /* One value of symbol 0 that is out of its bounds. */
@@ -179,7 +146,7 @@ static void symbols_below_max(check *c, int64_t times) {
     wrong_symbol(c, &s, s.o->most[0] + 1);
     wrong_symbol(c, &s, s.o->sym[0].max);
     if (!check_over(c))
-        close_after_wrong(c, &s);
+        wrong_close(c, &s);
 }
 
 void check_call_symbols(check *c) {
@@ -192,7 +159,7 @@ void check_call_symbols(check *c) {
     wrong_symbol(c, &s, INT64_MIN);
     wrong_symbol(c, &s, INT64_MAX / 2 + 1);
     if (!check_over(c))
-        close_after_wrong(c, &s);
+        wrong_close(c, &s);
     for (int64_t times = 1; times <= 2 && !check_over(c); times++)
         symbols_below_max(c, times);
 }
@@ -288,7 +255,7 @@ void check_call_transfers(check *c) {
         return;
     be->buffer_free(dev);
     be->buffer_free(pin);
-    close_after_wrong(c, &s);
+    wrong_close(c, &s);
 }
 
 /* A kind of memory that does not exist. */
@@ -333,156 +300,5 @@ void check_call_alloc(check *c) {
     const mn_status st = mn_usual_alloc(s.p.be, s.p.dev, 0, MN_MEM_DEVICE, &b, NULL);
     if (!st && b)
         s.p.be->buffer_free(b);
-    close_after_wrong(c, &s);
-}
-
-/* ---- weights --------------------------------------------------------------------------------- */
-static mn_status call_rule_put(stage *s, mn_weights *w, mn_weight_src src, mn_plane plane,
-                               mn_error *err) {
-    mn_event *ev = NULL;
-    src.planes = &plane;
-    mn_status st = s->p.be->weights_put(w, s->p.queue, &src, &ev, err);
-    return case_wait(s->p.be, st, &ev, err);
-}
-
-/* Weight t, dense in f32, with one thing wrong at a time. */
-static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
-    const mn_tensor *x = &s->o->t[t];
-    const mn_plane right = {
-        .ptr = s->o->data[t],
-        .bytes = s->o->bytes[t],
-        .kind = MN_PLANE_DATA,
-        .dtype = x->dtype.id,
-    };
-    const mn_weight_src good = {
-        .size = sizeof good,
-        .tensor = t,
-        .n_parts = 1,
-        .n_planes = 1,
-        .plane_stride = sizeof right,
-        .dtype = x->dtype,
-    };
-    mn_plane dense = right;
-    int64_t stride = x->dtype.block_bytes;
-    for (uint32_t d = x->n_dim; d-- > 0;) {
-        dense.dim[d] = x->dim[d];
-        dense.stride[d] = stride;
-        stride *= x->dim[d];
-    }
-    mn_weight_src other = good;
-    mn_weight_src none = good;
-    mn_plane half = dense;
-    mn_plane overflows = dense;
-    mn_plane wide = dense;
-    other.tensor = 100000;
-    none.n_parts = 0;
-    half.bytes = dense.bytes / 2;
-    overflows.stride[0] = INT64_MAX / 2;
-    wide.dim[x->n_dim - 1] += 32;
-    WRONG(c, "weights_put of a tensor that does not exist", call_rule_put(s, w, other, dense, err));
-    WRONG(c, "weights_put of a plane whose strides lead out of it",
-          call_rule_put(s, w, good, half, err));
-    if (x->dim[0] > 1)
-        WRONG(c, "weights_put of a plane whose strides overflow",
-              call_rule_put(s, w, good, overflows, err));
-    WRONG(c, "weights_put of a plane with other dims than the tensor's",
-          call_rule_put(s, w, good, wide, err));
-    WRONG(c, "weights_put without parts", call_rule_put(s, w, none, dense, err));
-}
-
-/* The first weight of the stage's case. false = the rule is skipped, and the stage closed: there is
- * none. */
-static bool call_rule_find_weight(check *c, stage *s, uint32_t *t) {
-    const op_case *o = s->o;
-    for (*t = 0; *t < o->g.n_tensors; ++*t)
-        if (o->t[*t].role == MN_ROLE_WEIGHT)
-            return true;
-    stage_close(c, s);
-    check_skip(c, "no op of this device has a weight");
-    return false;
-}
-
-void check_call_weights(check *c) {
-    stage s;
-    uint32_t kept;
-    uint32_t t;
-    mn_weights *w = NULL;
-    if (!stage_plan(c, &s) || !call_rule_find_weight(c, &s, &t))
-        return;
-    const mn_backend *be = s.p.be;
-    mn_compile ask = s.plan->ask;
-    ask.weights = NULL;
-    mn_status st = be->weights_open(s.p.dev, &ask, &w, &s.p.err);
-    CHECK_OK(c, st, &s.p.err, "weights_open");
-    WRONG(c, "weights_seal with a weight missing", be->weights_seal(w, s.p.queue, &kept, err));
-    be->weights_free(w);
-    st = be->weights_open(s.p.dev, &ask, &w, &s.p.err);
-    CHECK_OK(c, st, &s.p.err, "weights_open");
-    wrong_weights(c, &s, w, t);
-    if (check_over(c))
-        return;
-    be->weights_free(w);
-    close_after_wrong(c, &s);
-}
-
-/* A weight set may be used for a graph that it was not opened for, if the weights match. */
-void check_call_shared_weights(check *c) {
-    stage s;
-    uint32_t t;
-    mn_program *program = NULL;
-    if (!stage_plan(c, &s) || !call_rule_find_weight(c, &s, &t))
-        return;
-    const mn_backend *be = s.p.be;
-    op_case *twin = life_case(c, s.o->n[0].op);
-    if (!twin)
-        return;
-    mn_compile ask = s.plan->ask;
-    ask.graph = &twin->g;
-    check_doing(c, "compile met the weight set of another graph with the same weights");
-    mn_status st = be->compile(s.p.dev, &ask, &program, &s.p.err);
-    CHECK_OK(c, st, &s.p.err, "compile with the weight set of another graph");
-    be->program_free(program);
-    twin->t[t].name = (mn_str){"not there", 9};
-    check_doing(c, "compile met a weight set without one of its weights");
-    st = be->compile(s.p.dev, &ask, &program, &s.p.err);
-    CHECK(c, st == MN_UNSUPPORTED,
-          "compile with a set of another graph that lacks a weight: found status 0x%x, expected "
-          "MN_UNSUPPORTED",
-          (unsigned)st);
-    case_free(twin);
-    close_after_wrong(c, &s);
-}
-
-/* ---- abort ----------------------------------------------------------------------------------- */
-void check_call_abort(check *c) {
-    stage s;
-    mn_queue *q = NULL;
-    mn_context *x = NULL;
-    mn_event *ev = NULL;
-    if (!stage_plan(c, &s))
-        return;
-    const mn_backend *be = s.p.be;
-    const case_plan *plan = s.plan;
-    if (!MN_HAS(mn_backend, be, abort)) {
-        stage_close(c, &s);
-        check_skip(c, "abort is optional, and NULL");
-        return;
-    }
-    mn_status st = mn_usual_queue(be, s.p.dev, &q, &s.p.err);
-    if (!st)
-        st = mn_usual_context(be, plan->program, q, &x, &s.p.err);
-    if (!st)
-        st = be->context_bind(x, 0, plan->binding, plan->n_bindings, sizeof *plan->binding,
-                              &s.p.err);
-    if (!st)
-        st = mn_usual_execute(be, x, 0, s.o->value, &ev, &s.p.err);
-    CHECK_OK(c, st, &s.p.err, "a step on a second queue");
-    check_doing(c, "abort ran");
-    be->abort(q);
-    be->abort(q);
-    check_doing(c, "what is left of an aborted queue was freed");
-    case_wait(be, MN_OK, &ev, NULL);
-    be->context_free(x);
-    be->queue_free(q);
-    close_after_wrong(c, &s);
+    wrong_close(c, &s);
 }
