@@ -100,10 +100,17 @@ void mnc_queue_free(mn_queue *q) {
         mnc_delete(q->dev, q);
 }
 
+static mn_status check_abort(mn_queue *q, mn_error *err) {
+    if (!atomic_load(&q->aborted))
+        return MN_OK;
+    return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
+}
+
 mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
                     mn_error *err) {
-    (void)q;
-    mn_status s = mnp_check_range(off, n, b->bytes, "write", err);
+    mn_status s = check_abort(q, err);
+    if (!s)
+        s = mnp_check_range(off, n, b->bytes, "write", err);
     if (!s && n)
         memcpy(b->ptr + off, src, n);
     return s;
@@ -112,8 +119,9 @@ mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, ui
 /* Ranges may overlap. Done when it returns, like everything here: events are over at once. */
 mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                    uint64_t src_off, uint64_t n, mn_event **ev, mn_error *err) {
-    (void)q;
-    mn_status s = mnp_check_range(src_off, n, src->bytes, "copy from", err);
+    mn_status s = check_abort(q, err);
+    if (!s)
+        s = mnp_check_range(src_off, n, src->bytes, "copy from", err);
     if (!s)
         s = mnp_check_range(dst_off, n, dst->bytes, "copy to", err);
     if (s)
