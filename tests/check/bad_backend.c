@@ -294,6 +294,31 @@ static mn_status abort_queue(mn_queue *q) {
     (void)q;
     return raise(SIGSEGV) ? MN_INVALID : MN_OK;
 }
+#elif defined(BAD_CALL_ABORT_FLAG)
+/* It has an abort. */
+static mn_status abort_queue(mn_queue *q) {
+    (void)q;
+    return MN_OK;
+}
+#elif defined(BAD_CALL_EVENTS) || defined(BAD_CALL_EVENTS_PUT)
+/* The work is done, so there is nothing to say about events. */
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    (void)ev;
+    return stub_inner->execute(c, step, NULL, err);
+}
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
+    (void)ev;
+    return stub_inner->weights_put(w, q, src, NULL, err);
+}
+#elif defined(BAD_CALL_EVENTS_NULL)
+static mn_status read_any(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to,
+                          uint64_t to_off, uint64_t n, mn_event **ev, mn_error *err) {
+    const mn_status s = stub_inner->read(q, b, off, to, to_off, n, ev, err);
+    if (!s)
+        *ev = NULL; /* whether there is one or not */
+    return s;
+}
 #elif defined(BAD_CALL_PARALLEL_PUT)
 /* One description for all threads: who comes second puts the other's weight. */
 static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
@@ -665,8 +690,16 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.alloc = buffer_alloc;
 #elif defined(BAD_CALL_TRANSFERS)
     stub_table.write = write_any;
-#elif defined(BAD_CALL_ABORT)
+#elif defined(BAD_CALL_ABORT) || defined(BAD_CALL_ABORT_FLAG)
     stub_table.abort = abort_queue;
+#elif defined(BAD_CALL_EVENTS)
+    stub_table.execute = execute;
+    (void)weights_put;
+#elif defined(BAD_CALL_EVENTS_PUT)
+    stub_table.weights_put = weights_put;
+    (void)execute;
+#elif defined(BAD_CALL_EVENTS_NULL)
+    stub_table.read = read_any;
 #elif defined(BAD_CALL_PARALLEL_PUT)
     stub_table.weights_put = weights_put, stub_table.device_info = device_info;
 #elif defined(BAD_HONESTY_MEMORY)

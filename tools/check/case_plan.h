@@ -22,4 +22,8 @@ struct case_plan {
     uint8_t *scratch; /* one buffer's bytes as they are written */
     char breach[200];
 };
+
+/* weights_put of weight i of the plan's case into a set of the caller's. */
+mn_status case_put_weight(const case_plan *p, mn_weights *w, mn_queue *q, uint32_t i, mn_event **ev,
+                          mn_error *err);
 #endif

@@ -113,9 +113,9 @@ static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32
     return n_parts;
 }
 
-static mn_status case_run_put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_error *err) {
+mn_status case_put_weight(const case_plan *p, mn_weights *w, mn_queue *q, uint32_t i, mn_event **ev,
+                          mn_error *err) {
     const op_case *c = p->first;
-    const mn_backend *be = p->on.be;
     mn_plane planes[64];
     const uint32_t parts = planes_of(c, i, planes, 64);
     const mn_weight_src src = {
@@ -127,9 +127,13 @@ static mn_status case_run_put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_e
         .planes = planes,
         .dtype = c->t[i].dtype,
     };
+    return p->on.be->weights_put(w, q, &src, ev, err);
+}
+
+static mn_status case_run_put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_error *err) {
     mn_event *ev = NULL;
-    mn_status st = be->weights_put(p->weights, q, &src, &ev, err);
-    return case_wait(be, st, &ev, err);
+    const mn_status st = case_put_weight(p, p->weights, q, i, &ev, err);
+    return case_wait(p->on.be, st, &ev, err);
 }
 
 /* One of the threads that put weights at the same time: weights first, first + n, ... */
