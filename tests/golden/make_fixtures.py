@@ -2,19 +2,23 @@
 """Makes the tiny models of tests/data/fixtures with Transformers, on the CPU: python3 -P make_fixtures.py OUT [NAME...] (-P: safetensors.py of this folder is another)
 
 Each is a folder with config.json, model.safetensors and golden.safetensors: prompt [48], logits [48, V] in f32 and 24 greedy ids, as
-Transformers computes them in f32 from the weights, which are stored in bf16. A development tool: the tests only read what it made. Needs torch, transformers, safetensors."""
+Transformers computes them from the weights, which are stored in bf16; in f32, models with recurrent state or shared caches (WIDE) in f64.
+A development tool: the tests only read what it made. Needs torch, transformers, safetensors."""
+import contextlib
 import os
 import shutil
 import sys
 
 import torch
 import transformers as tf
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 COMMON = dict(vocab_size=160, bos_token_id=1, eos_token_id=2, pad_token_id=None)
 SMALL = dict(COMMON, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=512)
 TINY = dict(SMALL, hidden_size=32, intermediate_size=48, num_hidden_layers=1)
+STATE = dict(SMALL, hidden_size=48, intermediate_size=64)
+STATE_H = {k: v for k, v in STATE.items() if k != "num_hidden_layers"}  # which layers_block_type says
 MODELS = {
     "gemma": (tf.GemmaConfig, dict(SMALL, head_dim=24, num_key_value_heads=1)),
     "gemma2": (tf.Gemma2Config, dict(SMALL, num_hidden_layers=3, head_dim=16, sliding_window=12, query_pre_attn_scalar=20,
@@ -134,22 +138,144 @@ MODELS = {
     "helium-plain": (tf.HeliumConfig, dict(TINY, num_hidden_layers=2, head_dim=8, tie_word_embeddings=True)),
     "ministral-plain": (tf.MinistralConfig, dict(TINY, num_hidden_layers=2, head_dim=8, sliding_window=9, layer_types=["full_attention", "sliding_attention"],
                                                  tie_word_embeddings=True)),
+    # recurrent state: several chunks of Transformers' algorithms in a prompt of 300 tokens, and a last one that is not full
+    "qwen3-next": (tf.Qwen3NextConfig, dict(STATE, num_hidden_layers=4, head_dim=24, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
+                                            linear_num_value_heads=6, moe_intermediate_size=24, shared_expert_intermediate_size=20, num_experts=6,
+                                            num_experts_per_tok=2, partial_rotary_factor=0.5)),
+    "qwen3-next-plain": (tf.Qwen3NextConfig, dict(STATE, hidden_size=32, num_hidden_layers=3, head_dim=8, linear_key_head_dim=8, linear_value_head_dim=12,
+                                                  linear_num_key_heads=3, linear_num_value_heads=3, linear_conv_kernel_dim=3, moe_intermediate_size=16,
+                                                  shared_expert_intermediate_size=24, num_experts=5, num_experts_per_tok=3, norm_topk_prob=False,
+                                                  mlp_only_layers=[1], partial_rotary_factor=1.0, attention_bias=True,
+                                                  layer_types=["full_attention", "linear_attention", "linear_attention"])),
+    "qwen3.5": (tf.Qwen3_5TextConfig, dict(STATE, num_hidden_layers=4, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
+                                           linear_num_value_heads=4, partial_rotary_factor=0.25)),
+    "qwen3.5-plain": (tf.Qwen3_5TextConfig, dict(STATE, hidden_size=32, num_hidden_layers=2, head_dim=16, linear_key_head_dim=12, linear_value_head_dim=8,
+                                                 linear_num_key_heads=3, linear_num_value_heads=3, linear_conv_kernel_dim=2, tie_word_embeddings=True,
+                                                 layer_types=["linear_attention", "full_attention"])),
+    "qwen3.5-moe": (tf.Qwen3_5MoeTextConfig, dict(STATE, hidden_size=32, num_hidden_layers=3, head_dim=16, linear_key_head_dim=8, linear_value_head_dim=8,
+                                                  linear_num_key_heads=2, linear_num_value_heads=6, moe_intermediate_size=16,
+                                                  shared_expert_intermediate_size=24, num_experts=6, num_experts_per_tok=2,
+                                                  layer_types=["linear_attention", "linear_attention", "full_attention"])),
+    "qwen3.5-moe-plain": (tf.Qwen3_5MoeTextConfig, dict(STATE, hidden_size=32, num_hidden_layers=2, head_dim=16, linear_key_head_dim=8, linear_value_head_dim=16,
+                                                        linear_num_key_heads=4, linear_num_value_heads=4, moe_intermediate_size=24,
+                                                        shared_expert_intermediate_size=16, num_experts=5, num_experts_per_tok=3, tie_word_embeddings=True,
+                                                        layer_types=["full_attention", "linear_attention"])),
+    "granite4-h": (tf.GraniteMoeHybridConfig, dict(STATE, num_hidden_layers=4, intermediate_size=24, num_local_experts=6, num_experts_per_tok=2,
+                                                   shared_intermediate_size=40, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                                   logits_scaling=2.5, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=16, mamba_chunk_size=64,
+                                                   tie_word_embeddings=True, layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])),
+    "granite4-h-dense": (tf.GraniteMoeHybridConfig, dict(STATE, hidden_size=32, num_hidden_layers=3, num_local_experts=0, num_experts_per_tok=0,
+                                                         shared_intermediate_size=40, attention_multiplier=0.3, residual_multiplier=0.7, mamba_n_heads=8,
+                                                         mamba_d_head=8, mamba_n_groups=2, mamba_d_state=12, mamba_d_conv=3, mamba_chunk_size=32,
+                                                         mamba_conv_bias=False, mamba_proj_bias=True, position_embedding_type="rope",
+                                                         layer_types=["linear_attention", "full_attention", "linear_attention"])),
+    "mamba2": (tf.Mamba2Config, dict(COMMON, hidden_size=48, num_hidden_layers=3, num_heads=6, head_dim=16, state_size=16, n_groups=2, chunk_size=64)),
+    "mamba2-plain": (tf.Mamba2Config, dict(COMMON, hidden_size=32, num_hidden_layers=2, num_heads=4, head_dim=16, state_size=24, n_groups=1, chunk_size=32,
+                                           conv_kernel=3, use_bias=True, use_conv_bias=False, tie_word_embeddings=True, layer_norm_epsilon=1e-6)),
+    "falcon-h1": (tf.FalconH1Config, dict(STATE, num_hidden_layers=2, head_dim=16, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1,
+                                          mamba_d_state=16, mamba_chunk_size=64, lm_head_multiplier=0.6, embedding_multiplier=2.5, mlp_multipliers=[0.7, 0.4],
+                                          key_multiplier=0.5, attention_out_multiplier=0.8, attention_in_multiplier=1.3, ssm_in_multiplier=1.2,
+                                          ssm_out_multiplier=0.7, ssm_multipliers=[0.8, 1.2, 0.6, 0.9, 1.1])),
+    "falcon-h1-norm": (tf.FalconH1Config, dict(STATE, hidden_size=32, num_hidden_layers=2, head_dim=8, mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2,
+                                               mamba_d_state=12, mamba_chunk_size=32, mamba_rms_norm=True, mamba_norm_before_gate=False, tie_word_embeddings=True,
+                                               attention_bias=True, mlp_bias=True, mamba_proj_bias=True)),
+    "bamba": (tf.BambaConfig, dict(STATE, num_hidden_layers=4, attn_layer_indices=[2], mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=16,
+                                   mamba_chunk_size=64)),
+    "bamba-plain": (tf.BambaConfig, dict(STATE, hidden_size=32, num_hidden_layers=3, attn_layer_indices=[0], mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1,
+                                         mamba_d_state=20, mamba_chunk_size=32, mamba_d_conv=2, mamba_conv_bias=False, mamba_proj_bias=True, attention_bias=True,
+                                         mlp_bias=True, tie_word_embeddings=True)),
+    "nemotron-h": (tf.NemotronHConfig, dict(STATE_H, head_dim=16, intermediate_size=80, layers_block_type=["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+                                            mamba_num_heads=5, mamba_head_dim=16, n_groups=1, ssm_state_size=16, chunk_size=64)),
+    "nemotron-h-plain": (tf.NemotronHConfig, dict(STATE_H, hidden_size=32, head_dim=8, intermediate_size=48, layers_block_type=["mlp", "linear_attention", "full_attention"],
+                                                  mamba_num_heads=6, mamba_head_dim=8, n_groups=2, ssm_state_size=12, chunk_size=32, conv_kernel=3,
+                                                  use_conv_bias=False, use_bias=True, mlp_bias=True, tie_word_embeddings=True)),
+    "nemotron-h-moe": (tf.NemotronHConfig, dict(STATE_H, hidden_size=32, head_dim=16, layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+                                                mamba_num_heads=4, mamba_head_dim=16, n_groups=2, ssm_state_size=16, chunk_size=64, n_routed_experts=6,
+                                                num_experts_per_tok=2, moe_intermediate_size=24, moe_shared_expert_intermediate_size=40,
+                                                routed_scaling_factor=1.7)),
+    "nemotron-h-latent": (tf.NemotronHConfig, dict(STATE_H, hidden_size=32, head_dim=16, layers_block_type=["linear_attention", "moe", "full_attention"],
+                                                   mamba_num_heads=4, mamba_head_dim=8, n_groups=1, ssm_state_size=16, chunk_size=64, n_routed_experts=5,
+                                                   num_experts_per_tok=3, moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, moe_latent_size=20,
+                                                   norm_topk_prob=False)),
+    "lfm2": (tf.Lfm2Config, dict(STATE, num_hidden_layers=4, intermediate_size=96, block_multiple_of=16, layer_types=["conv", "conv", "full_attention", "conv"])),
+    "lfm2-plain": (tf.Lfm2Config, dict(STATE, hidden_size=32, num_hidden_layers=3, intermediate_size=48, block_auto_adjust_ff_dim=False, conv_bias=True, conv_L_cache=4,
+                                       tie_word_embeddings=False, layer_types=["full_attention", "conv", "conv"])),
+    "lfm2-moe": (tf.Lfm2MoeConfig, dict(STATE, hidden_size=32, num_hidden_layers=4, intermediate_size=40, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=2,
+                                        num_dense_layers=1, routed_scaling_factor=1.5, layer_types=["conv", "full_attention", "conv", "conv"])),
+    "lfm2-moe-plain": (tf.Lfm2MoeConfig, dict(STATE, hidden_size=32, num_hidden_layers=2, intermediate_size=40, moe_intermediate_size=16, num_experts=5,
+                                              num_experts_per_tok=3, num_dense_layers=0, use_expert_bias=False, norm_topk_prob=False, conv_L_cache=2,
+                                              layer_types=["conv", "full_attention"])),
+    "olmo-hybrid": (tf.OlmoHybridConfig, dict(STATE, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=12,
+                                              linear_value_head_dim=16)),
+    "olmo-hybrid-plain": (tf.OlmoHybridConfig, dict(STATE, hidden_size=32, num_hidden_layers=3, num_key_value_heads=4, linear_num_key_heads=3, linear_num_value_heads=3,
+                                                    linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=3, linear_allow_neg_eigval=False,
+                                                    rope_parameters=dict(rope_type="default", rope_theta=10000.0), tie_word_embeddings=True,
+                                                    layer_types=["full_attention", "linear_attention", "linear_attention"])),
+    # caches that several layers share, embeddings per layer
+    "gemma3n": (tf.Gemma3nTextConfig, dict(STATE, num_hidden_layers=6, intermediate_size=64, head_dim=16, sliding_window=12, num_kv_shared_layers=2, laurel_rank=8,
+                                           hidden_size_per_layer_input=8, vocab_size_per_layer_input=160, final_logit_softcapping=3.0,
+                                           activation_sparsity_pattern=[0.9, 0.5, 0.0, 0.0, 0.0, 0.0],
+                                           layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    "gemma3n-plain": (tf.Gemma3nTextConfig, dict(STATE, hidden_size=32, num_hidden_layers=4, intermediate_size=[40, 48, 32, 40], head_dim=8, sliding_window=9,
+                                                 num_kv_shared_layers=1, laurel_rank=4, hidden_size_per_layer_input=4, vocab_size_per_layer_input=144,
+                                                 altup_correct_scale=False, altup_active_idx=1, altup_num_inputs=3,
+                                                 layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    "gemma4-e": (tf.Gemma4TextConfig, dict(STATE, num_hidden_layers=6, head_dim=16, global_head_dim=32, sliding_window=12, hidden_size_per_layer_input=8,
+                                           vocab_size_per_layer_input=160, num_kv_shared_layers=3, use_double_wide_mlp=True, final_logit_softcapping=3.0,
+                                           layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    "gemma4-e-plain": (tf.Gemma4TextConfig, dict(STATE, hidden_size=32, num_hidden_layers=3, head_dim=8, global_head_dim=16, num_key_value_heads=1, sliding_window=9,
+                                                 hidden_size_per_layer_input=4, vocab_size_per_layer_input=160, num_kv_shared_layers=1,
+                                                 layer_types=["full_attention", "sliding_attention", "full_attention"])),
 }
+WIDE = set(list(MODELS)[list(MODELS).index("qwen3-next"):])
 LONG_PROMPT = {"gemma4": 170}  # several pages of every group
-SEEDS = {"granite-moe-shared": 1, "gemma4-moe": 202}  # where the usual seed makes a near tie of experts (moved)
+SEEDS = {"granite-moe-shared": 1, "gemma4-moe": 202,  # where the usual seed makes a near tie of experts (moved), or other layers that amplify noise
+         "qwen3-next": 219, "qwen3-next-plain": 234, "qwen3.5": 232, "qwen3.5-plain": 217, "qwen3.5-moe": 313, "qwen3.5-moe-plain": 224, "granite4-h": 228,
+         "granite4-h-dense": 217, "mamba2": 228, "mamba2-plain": 238, "falcon-h1": 232, "falcon-h1-norm": 213, "bamba": 217, "bamba-plain": 211, "nemotron-h": 206,
+         "nemotron-h-plain": 239, "nemotron-h-moe": 220, "nemotron-h-latent": 200, "lfm2": 222, "lfm2-plain": 239, "lfm2-moe": 203, "lfm2-moe-plain": 204,
+         "olmo-hybrid": 204, "olmo-hybrid-plain": 227, "gemma3n": 201, "gemma3n-plain": 216, "gemma4-e": 229, "gemma4-e-plain": 236}
+
+
+@contextlib.contextmanager
+def in_double(name):
+    """For a model of WIDE: what Transformers computes in f32 whatever its weights are (norms, softmax, scans) is computed in f64 here."""
+    kept = torch.float32, torch.Tensor.float
+    if name in WIDE:
+        torch.float32 = torch.float = torch.float64
+        torch.Tensor.float = torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.float32 = torch.float = kept[0]
+        torch.Tensor.float = kept[1]
+
+
+def is_plain_norm(model, name):
+    """Whether this is a norm's weight that multiplies as it is; else 1 is added to it."""
+    kind = model.config.model_type
+    if "norm" not in name or not name.endswith("weight"):
+        return False
+    if kind.startswith("qwen3_next") or kind.startswith("qwen3_5"):
+        return name.endswith("linear_attn.norm.weight")
+    return "gemma" not in kind or "gemma4" in kind or "gemma3n" in kind
 
 
 def randomise(model, seed):
-    """Weights large enough that caps, windows, sinks and offsets matter."""
+    """Weights large enough that caps, windows, sinks and offsets matter; heads with state forget within 1 to 300 tokens."""
     gen, kind = torch.Generator().manual_seed(seed), model.config.model_type
     for name, p in model.named_parameters():
         std = 0.5 if p.dim() == 1 else 1.6 / (p.shape[-1] ** 0.5)
-        mean = 1.0 if "norm" in name and name.endswith("weight") and ("gemma" not in kind or "gemma4" in kind) or name.endswith("scale") else 0.0
-        size = 0.25 if "gemma4" in kind and "q_norm" in name else 1.0  # its scale of q k is 1
+        mean = 1.0 if is_plain_norm(model, name) or name.endswith("scale") or name.endswith(".D") else 0.0
+        if name.endswith("dt_bias"):
+            mean, std = -3.0, 1.5
+        size = 0.25 if ("gemma4" in kind or "gemma3n" in kind) and "q_norm" in name else 1.0  # their scale of q k is 1
         size = p.shape[-1] ** 0.5 if "router.proj" in name else size  # its logits are divided by that
-        p.data = (size * (torch.randn(p.shape, generator=gen) * (0.2 if mean else std) + mean)).bfloat16().float()
+        size = p.shape[-1] / 2 if "modality_router" in name else size  # likewise
+        size = 0.25 if "_coefs" in name else size  # AltUp's gain from layer to layer
+        drawn = torch.randn(p.shape, generator=gen) * (0.2 if mean == 1.0 else std) + mean
+        p.data = (size * drawn).bfloat16().float()
     for name, b in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith("e_score_correction_bias") or name.endswith("expert_bias"):
             b.copy_((0.3 * torch.randn(b.shape, generator=gen)).bfloat16())
         if name.endswith("layer_scalar"):
             b.copy_((0.5 + torch.rand(b.shape, generator=gen)).bfloat16())
@@ -161,6 +287,7 @@ def build(kind, values):
     own = values.get("per_layer_config") if kind is tf.LlamaConfig else None
     config = kind(**{k: v for k, v in values.items() if not own or k != "per_layer_config"})
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     if own:
         config.allow_global_per_layer_attribute_access = True
@@ -186,13 +313,24 @@ def moved(model, prompt, logits):
     return worst
 
 
+def split_convolution(path, config):
+    """Checkpoints have a convolution for each of q, k and v; what Transformers writes are three equal parts of them together."""
+    tensors, key = load_file(path), config.linear_key_head_dim * config.linear_num_key_heads
+    for i in [i for i, t in enumerate(config.layer_types) if t == "linear_attention"]:
+        names = ["model.layers.%d.linear_attn.%s_conv1d.weight" % (i, part) for part in "qkv"]
+        whole = torch.cat([tensors[n] for n in names])
+        tensors.update({n: part.contiguous() for n, part in zip(names, whole.split([key, key, len(whole) - 2 * key]))})
+    save_file(tensors, path, {"format": "pt"})
+
+
 def make(out, name, seed):
     kind, values = MODELS[name]
     torch.manual_seed(seed)
     model = randomise(build(kind, values), seed).eval()
     gen = torch.Generator().manual_seed(seed + 1)
     prompt = torch.randint(3, 160, (LONG_PROMPT.get(name, 48),), generator=gen)
-    with torch.no_grad():
+    with torch.no_grad(), in_double(name):
+        model.to(torch.float32)
         logits = model(prompt[None], use_cache=False).logits[0].float()
         by = moved(model, prompt, logits)
         ids, greedy = prompt.tolist(), []
@@ -203,9 +341,11 @@ def make(out, name, seed):
     folder = os.path.join(out, name)
     shutil.rmtree(folder, ignore_errors=True)
     model.bfloat16().save_pretrained(folder)
+    if model.config.model_type == "olmo_hybrid":
+        split_convolution(os.path.join(folder, "model.safetensors"), model.config)
     if os.path.exists(os.path.join(folder, "generation_config.json")):
         os.remove(os.path.join(folder, "generation_config.json"))
-    save_file({"prompt": prompt.int(), "logits": logits.contiguous(), "greedy": torch.tensor(greedy, dtype=torch.int32)},
+    save_file({"prompt": prompt.int(), "logits": logits.float().contiguous(), "greedy": torch.tensor(greedy, dtype=torch.int32)},
               os.path.join(folder, "golden.safetensors"))
     size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
     top2 = logits.topk(2, dim=-1).values

@@ -3,8 +3,8 @@
 folder is another one)
 
 prompts.safetensors beside golden.safetensors: prompts of 1, 7, 40 and 300 tokens, and of one more than the window or the original context has, as far as the
-context goes: their lengths [n], their ids one behind the other, and the logits [n, V] behind the last token of each, as Transformers computes them in f32 from the
-committed weights. A development tool: the tests only read what it made. Needs what make_fixtures.py needs."""
+context goes: their lengths [n], their ids one behind the other, and the logits [n, V] behind the last token of each, as Transformers computes them from the committed
+weights, in f32 or (make_fixtures.WIDE) in f64. A development tool: the tests only read what it made. Needs what make_fixtures.py needs."""
 import json
 import os
 import sys
@@ -35,7 +35,7 @@ def load(folder, config):
         model.load_state_dict({k: v.float() for k, v in load_file(os.path.join(folder, "model.safetensors")).items()})
         return model.eval()
     more = {"quantization_config": tf.Mxfp4Config(dequantize=True)} if "quantization_config" in config else {}
-    return tf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **more).eval()
+    return tf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager", **more).eval()
 
 
 def make(folder):
@@ -44,12 +44,13 @@ def make(folder):
     most = config.get("max_position_embeddings") or config.get("n_positions") or 512
     edges = numbers_of(config, "sliding_window") + numbers_of(config, "original_max_position_embeddings")
     lengths = sorted({min(n, most) for n in LENGTHS} | {n + 1 for n in edges if n + 1 < most})
-    model = load(folder, config).float()
+    model, name = load(folder, config).float(), os.path.basename(folder)
     gen = torch.Generator().manual_seed(len(os.path.basename(folder)))
     prompts = [torch.randint(3, 160, (n,), generator=gen) for n in lengths]
-    with torch.no_grad():
+    with torch.no_grad(), make_fixtures.in_double(name):
+        model.to(torch.float32)
         rows = [model(ids[None], use_cache=False).logits[0, -1].float() for ids in prompts]
-    save_file({"ids": torch.cat(prompts).int(), "lengths": torch.tensor(lengths, dtype=torch.int32), "logits": torch.stack(rows).contiguous()},
+    save_file({"ids": torch.cat(prompts).int(), "lengths": torch.tensor(lengths, dtype=torch.int32), "logits": torch.stack(rows).float().contiguous()},
               os.path.join(folder, "prompts.safetensors"))
     print("%-20s %s" % (os.path.basename(folder), lengths))
 
