@@ -210,11 +210,13 @@ static mn_status check_source(const mn_weights *set, const mn_weight_src *s, mn_
         return MN_OK; /* not of this segment: no business of ours */
     if (set->w[s->tensor].data)
         return t_fail(err, MN_INVALID, ~0u, "%.*s was put before", T_NAME(t));
-    if (s->n_planes != 1 || !t_elem(s->dtype.id) || s->dtype.id != t->dtype.id || !t->n_dim ||
-        t->n_dim > 2)
+    if (s->n_planes != 1 || !t_elem(s->dtype.id) || !t->n_dim || t->n_dim > 2)
         return t_fail(err, MN_UNSUPPORTED, ~0u,
                       "%.*s: %u planes of type %u, expected one of f32, f16 or bf16", T_NAME(t),
                       s->n_planes, s->dtype.id);
+    if (s->dtype.id != t->dtype.id)
+        return t_fail(err, MN_INVALID, ~0u, "%.*s: a source of type %u, expected %u", T_NAME(t),
+                      s->dtype.id, t->dtype.id);
     if (!s->n_parts || !s->planes || !COVERS(s->plane_stride, mn_plane, stride))
         return t_fail(err, MN_INVALID, ~0u, "%.*s: a source without planes", T_NAME(t));
     int64_t sum = 0;

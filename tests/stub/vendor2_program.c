@@ -130,6 +130,9 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *lis
         if (b->tensor >= p->graph->n_tensors || !b->buffer ||
             !v2_inside(b->buffer, b->offset, b->bytes))
             return v2_fail(err, MN_INVALID, ~0u, "vendor2: binding %u leaves its buffer", i);
+        if (v2_tensor(p->graph, (int32_t)b->tensor)->role == MN_ROLE_WEIGHT)
+            return v2_fail(err, MN_INVALID, ~0u, "vendor2: binding %u: tensor %u is a weight", i,
+                           b->tensor);
         if (c->cur[b->tensor].bytes != UINT64_MAX)
             return v2_fail(err, MN_INVALID, ~0u, "vendor2: binding %u: tensor %u is bound twice", i,
                            b->tensor);
