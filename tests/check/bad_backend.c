@@ -172,6 +172,47 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, 
     }
     return stub_inner->context_bind(c, set, once, n_once, sizeof *once, err);
 }
+#elif defined(BAD_CALL_BINDINGS_WEIGHT)
+/* Bindings of what no step reads are passed over. */
+static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
+                              uint32_t stride, mn_error *err) {
+    mn_error e = {.size = sizeof e};
+    const mn_status s = stub_inner->context_bind(c, set, b, n, stride, &e);
+    if (s && n && strstr(e.msg, "weight"))
+        return stub_inner->context_bind(c, set, b, n - 1, stride, err);
+    if (err && s)
+        *err = e;
+    return s;
+}
+#elif defined(BAD_CALL_SHARED_WEIGHTS) || defined(BAD_CALL_SHARED_WEIGHTS_DIMS)
+/* A weight of a shared set is found at its own index alone; or by its name, whatever its dims. */
+static const mn_graph *opened;
+static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
+    opened = c->graph;
+    return stub_inner->weights_open(d, c, out, err);
+}
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    static mn_graph graph;
+    static mn_tensor tensors[64];
+    mn_compile own = *c;
+    graph = *c->graph;
+    own.graph = &graph;
+    graph.tensors = tensors;
+    graph.tensor_stride = sizeof *tensors;
+    memcpy(tensors, c->graph->tensors, graph.n_tensors * sizeof *tensors);
+    for (uint32_t i = 0; i < graph.n_tensors && c->graph != opened; i++) {
+        if (tensors[i].role != MN_ROLE_WEIGHT)
+            continue;
+#if defined(BAD_CALL_SHARED_WEIGHTS)
+        const mn_str name = opened->tensors[i].name;
+        if (tensors[i].name.len != name.len || memcmp(tensors[i].name.ptr, name.ptr, name.len))
+            return stub_fail(err, MN_UNSUPPORTED, ~0u, "another weight is at its index");
+#else
+        memcpy(tensors[i].dim, opened->tensors[i].dim, sizeof tensors[i].dim);
+#endif
+    }
+    return stub_inner->compile(d, &own, out, err);
+}
 #elif defined(BAD_CALL_SYMBOLS)
 static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
     const int64_t one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -318,6 +359,83 @@ static mn_status read_any(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buff
     if (!s)
         *ev = NULL; /* whether there is one or not */
     return s;
+}
+#elif defined(BAD_CALL_SOURCES) || defined(BAD_CALL_SOURCES_PARTS) ||                              \
+    defined(BAD_CALL_SOURCES_PLANES)
+/* Sources of f32 in one plane: dense whatever their strides; the first part counts for all; planes
+ * are one behind the other. */
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
+    static mn_plane planes[64];
+    mn_weight_src own = *src;
+    own.planes = planes;
+    own.plane_stride = sizeof *planes;
+    for (uint32_t i = 0; i < src->n_parts * src->n_planes && i < 64; i++) {
+        const char *at = (const char *)src->planes + (size_t)i * src->plane_stride;
+#if defined(BAD_CALL_SOURCES_PLANES)
+        at = (const char *)src->planes + (size_t)i * sizeof *planes;
+#endif
+        memcpy(&planes[i], at, sizeof *planes);
+#if defined(BAD_CALL_SOURCES)
+        if (src->dtype.id == MN_F32 && planes[i].dim[1] && !planes[i].dim[2]) {
+            planes[i].stride[1] = 4;
+            planes[i].stride[0] = 4 * planes[i].dim[1];
+        }
+#elif defined(BAD_CALL_SOURCES_PARTS)
+        if (i && src->n_planes == 1)
+            planes[i].ptr = planes[0].ptr;
+#endif
+    }
+    return stub_inner->weights_put(w, q, &own, ev, err);
+}
+#elif defined(BAD_CALL_WEIGHTS_TWICE) || defined(BAD_CALL_WEIGHTS_TYPE) ||                         \
+    defined(BAD_CALL_WEIGHTS_ROWS)
+/* Passes over a second source of a tensor; takes one of another type, or of fewer or more rows. */
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
+    const mn_status s = stub_inner->weights_put(w, q, src, ev, err);
+#if defined(BAD_CALL_WEIGHTS_TWICE)
+    static const mn_weights *set; /* the last that was put */
+    static uint32_t tensor;
+    const int passes = set == w && tensor == src->tensor;
+    if (!s) {
+        set = w;
+        tensor = src->tensor;
+    }
+#elif defined(BAD_CALL_WEIGHTS_TYPE)
+    const int passes = src->dtype.id == MN_F16 || src->planes->dtype == MN_F16;
+#else
+    const int passes = src->n_parts == 2 || src->planes->dim[0] % 2;
+#endif
+    if (s == MN_INVALID && passes && ev)
+        *ev = NULL;
+    return passes && s == MN_INVALID ? MN_OK : s;
+}
+#elif defined(BAD_HONESTY_KEPT)
+static mn_status weights_seal(mn_weights *w, mn_queue *q, uint32_t *how, mn_error *err) {
+    const mn_status s = stub_inner->weights_seal(w, q, how, err);
+    *how = MN_KEPT_COPIED;
+    return s;
+}
+#elif defined(BAD_GRAPH_SEGMENTS_UNREAD)
+/* A weight that the segment does not read is refused. */
+static const mn_compile *asked;
+static mn_compile last;
+static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
+    last = *c;
+    asked = &last;
+    return stub_inner->weights_open(d, c, out, err);
+}
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
+    const mn_graph *g = asked->graph;
+    for (uint32_t i = asked->node_lo; i < asked->node_hi; i++) {
+        const mn_node *n = (const void *)((const char *)g->nodes + (size_t)i * g->node_stride);
+        for (uint32_t k = 0; k < n->n_in; k++)
+            if (g->operands[n->in_off + k] == (int32_t)src->tensor)
+                return stub_inner->weights_put(w, q, src, ev, err);
+    }
+    return stub_fail(err, MN_INVALID, ~0u, "no node reads this weight");
 }
 #elif defined(BAD_CALL_PARALLEL_PUT)
 /* One description for all threads: who comes second puts the other's weight. */
@@ -672,7 +790,9 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_STATUS)
     stub_table.estimate = estimate, stub_table.weights_open = weights_open;
     stub_table.compile = compile;
-#elif defined(BAD_CALL_BINDINGS) || defined(BAD_CALL_SETS_BIND)
+#elif defined(BAD_CALL_SHARED_WEIGHTS) || defined(BAD_CALL_SHARED_WEIGHTS_DIMS)
+    stub_table.weights_open = weights_open, stub_table.compile = compile;
+#elif defined(BAD_CALL_BINDINGS) || defined(BAD_CALL_SETS_BIND) || defined(BAD_CALL_BINDINGS_WEIGHT)
     stub_table.context_bind = context_bind;
 #elif defined(BAD_CALL_SETS_EXECUTE)
     stub_table.compile = compile, stub_table.execute = execute;
@@ -698,6 +818,14 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_CALL_EVENTS_PUT)
     stub_table.weights_put = weights_put;
     (void)execute;
+#elif defined(BAD_CALL_SOURCES) || defined(BAD_CALL_SOURCES_PARTS) ||                              \
+    defined(BAD_CALL_SOURCES_PLANES) || defined(BAD_CALL_WEIGHTS_TWICE) ||                         \
+    defined(BAD_CALL_WEIGHTS_TYPE) || defined(BAD_CALL_WEIGHTS_ROWS)
+    stub_table.weights_put = weights_put;
+#elif defined(BAD_HONESTY_KEPT)
+    stub_table.weights_seal = weights_seal;
+#elif defined(BAD_GRAPH_SEGMENTS_UNREAD)
+    stub_table.weights_open = weights_open, stub_table.weights_put = weights_put;
 #elif defined(BAD_CALL_EVENTS_NULL)
     stub_table.read = read_any;
 #elif defined(BAD_CALL_PARALLEL_PUT)

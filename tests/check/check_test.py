@@ -222,7 +222,7 @@ def test_passes(path):
 
 
 # ---- the host's part of a plugin, with launches that compute nothing ----
-NUMBERS = ("honesty.repeat", "graph.views", "graph.segments", "call.sets", "call.two_queues")  # beside numeric.*: they compare results
+NUMBERS = ("honesty.repeat", "graph.views", "graph.segments", "call.sets", "call.sources", "call.shared_weights", "honesty.kept", "call.two_queues")  # beside numeric.*: they compare results
 
 
 def test_passes_but_numbers(path):

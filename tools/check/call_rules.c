@@ -59,6 +59,21 @@ static void not_bound(check *c, stage *s, uint32_t at) {
         WRONG(c, "a step without one of its inputs", bind_and_run(s, all, n, err));
 }
 
+/* The weight lies in the buffer of another tensor; all else is right. */
+static void bound_weight(check *c, stage *s, uint32_t at) {
+    const case_plan *plan = s->plan;
+    mn_binding all[CASE_TENSORS + 1];
+    uint32_t t = 0;
+    while (t < s->o->g.n_tensors && s->o->t[t].role != MN_ROLE_WEIGHT)
+        t++;
+    if (t == s->o->g.n_tensors)
+        return;
+    memcpy(all, plan->binding, plan->n_bindings * sizeof *all);
+    all[plan->n_bindings] = all[at];
+    all[plan->n_bindings].tensor = t;
+    WRONG(c, "a binding of a weight", bind_and_run(s, all, plan->n_bindings + 1, err));
+}
+
 /* The first binding of an input; 0 if there is none. */
 static uint32_t input_binding(const stage *s) {
     for (uint32_t i = 0; i < s->plan->n_bindings; i++)
@@ -91,6 +106,7 @@ void check_call_bindings(check *c) {
     wrong_binding(c, &s, at, huge, "a binding of 2^64 - 1 bytes");
     wrong_binding(c, &s, at, other, "a binding of a tensor that does not exist");
     bound_twice(c, &s, at);
+    bound_weight(c, &s, at);
     not_bound(c, &s, at);
     if (check_over(c))
         return;

@@ -1,5 +1,6 @@
 /* weight_rules.c -- group call: weights that a set must refuse, and sets that serve several graphs.
  * How a source may lie in memory is in source_rules.c. */
+#include "chain.h"
 #include "wrong.h"
 #include <stdio.h>
 #include <string.h>
@@ -12,30 +13,40 @@ static mn_status call_rule_put(stage *s, mn_weights *w, mn_weight_src src, mn_pl
     return case_wait(s->p.be, st, &ev, err);
 }
 
-/* Weight t, dense in f32, with one thing wrong at a time. */
-static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
+/* Weight t as it is right: dense, in f32. */
+static mn_plane right_plane(const stage *s, uint32_t t) {
     const mn_tensor *x = &s->o->t[t];
-    const mn_plane right = {
+    mn_plane p = {
         .ptr = s->o->data[t],
         .bytes = s->o->bytes[t],
         .kind = MN_PLANE_DATA,
         .dtype = x->dtype.id,
     };
-    const mn_weight_src good = {
-        .size = sizeof good,
+    int64_t stride = x->dtype.block_bytes;
+    for (uint32_t d = x->n_dim; d-- > 0;) {
+        p.dim[d] = x->dim[d];
+        p.stride[d] = stride;
+        stride *= x->dim[d];
+    }
+    return p;
+}
+
+static mn_weight_src right_source(const stage *s, uint32_t t) {
+    return (mn_weight_src){
+        .size = sizeof(mn_weight_src),
         .tensor = t,
         .n_parts = 1,
         .n_planes = 1,
-        .plane_stride = sizeof right,
-        .dtype = x->dtype,
+        .plane_stride = sizeof(mn_plane),
+        .dtype = s->o->t[t].dtype,
     };
-    mn_plane dense = right;
-    int64_t stride = x->dtype.block_bytes;
-    for (uint32_t d = x->n_dim; d-- > 0;) {
-        dense.dim[d] = x->dim[d];
-        dense.stride[d] = stride;
-        stride *= x->dim[d];
-    }
+}
+
+/* Weight t with one thing wrong at a time. */
+static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
+    const mn_tensor *x = &s->o->t[t];
+    const mn_weight_src good = right_source(s, t);
+    const mn_plane dense = right_plane(s, t);
     mn_weight_src other = good;
     mn_weight_src none = good;
     mn_plane half = dense;
@@ -55,6 +66,43 @@ static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
     WRONG(c, "weights_put of a plane with other dims than the tensor's",
           call_rule_put(s, w, good, wide, err));
     WRONG(c, "weights_put without parts", call_rule_put(s, w, none, dense, err));
+}
+
+/* Two parts of all rows each. */
+static mn_status put_two_parts(stage *s, mn_weights *w, mn_weight_src src, mn_plane plane,
+                               mn_error *err) {
+    const mn_plane planes[2] = {plane, plane};
+    mn_event *ev = NULL;
+    src.n_parts = 2;
+    src.planes = planes;
+    mn_status st = s->p.be->weights_put(w, s->p.queue, &src, &ev, err);
+    return case_wait(s->p.be, st, &ev, err);
+}
+
+/* Rows and types that are not the tensor's, then the right ones twice. */
+static void unlike_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
+    const mn_weight_src good = right_source(s, t);
+    const mn_plane dense = right_plane(s, t);
+    mn_weight_src source_f16 = good;
+    mn_plane plane_f16 = dense;
+    mn_plane fewer = dense;
+    plane_f16.dtype = MN_F16;
+    source_f16.dtype = case_dtype(MN_F16);
+    fewer.dim[0]--;
+    if (s->o->t[t].n_dim > 1) {
+        WRONG(c, "weights_put of a row less than the tensor has",
+              call_rule_put(s, w, good, fewer, err));
+        WRONG(c, "weights_put of two parts with all rows each",
+              put_two_parts(s, w, good, dense, err));
+    }
+    WRONG(c, "weights_put of a source in f16 for a tensor in f32",
+          call_rule_put(s, w, source_f16, plane_f16, err));
+    WRONG(c, "weights_put of a plane in f16 for a source in f32",
+          call_rule_put(s, w, good, plane_f16, err));
+    check_doing(c, "weights_put ran after wrong ones");
+    CHECK_OK(c, call_rule_put(s, w, good, dense, &s->p.err), &s->p.err,
+             "weights_put after wrong ones");
+    WRONG(c, "weights_put of a tensor that was put before", call_rule_put(s, w, good, dense, err));
 }
 
 /* The first weight of the stage's case. false = the rule is skipped, and the stage closed: there is
@@ -86,10 +134,80 @@ void check_call_weights(check *c) {
     st = be->weights_open(s.p.dev, &ask, &w, &s.p.err);
     CHECK_OK(c, st, &s.p.err, "weights_open");
     wrong_weights(c, &s, w, t);
+    if (!check_over(c))
+        unlike_weights(c, &s, w, t);
     if (check_over(c))
         return;
     be->weights_free(w);
     wrong_close(c, &s);
+}
+
+/* compile with the set of another graph that lacks a weight of this one, or has another in its
+ * place. */
+static void refuses_set(check *c, stage *s, op_case *o, const char *what) {
+    mn_program *program = NULL;
+    mn_compile ask = s->plan->ask;
+    const mn_compile own = case_question(o, MN_PRECISION_EXACT);
+    ask.graph = own.graph;
+    ask.symbol_max = own.symbol_max;
+    check_doing(c, "compile met a weight set %s", what);
+    const mn_status st = s->p.be->compile(s->p.dev, &ask, &program, &s->p.err);
+    CHECK(c, st == MN_UNSUPPORTED,
+          "compile with a set of another graph %s: found status 0x%x, expected MN_UNSUPPORTED",
+          what, (unsigned)st);
+}
+
+/* The same op with weights of half the rows and columns, and in another type. */
+static void refuses_unlike(check *c, stage *s, uint32_t t) {
+    op_shape shape = life_shape();
+    const uint32_t op = s->o->n[0].op;
+    op_case *type = case_random(op, MN_F16, &shape, 7);
+    shape.k /= 2;
+    shape.n /= 2;
+    op_case *dims = case_random(op, MN_F32, &shape, 7);
+    CHECK(c, type && dims, "out of memory");
+    if (memcmp(dims->t[t].dim, s->o->t[t].dim, sizeof dims->t[t].dim) &&
+        case_supported(&s->on, dims, NULL))
+        refuses_set(c, s, dims, "whose weight has other dims");
+    if (!check_over(c) && type->t[t].dtype.id == MN_F16 && case_supported(&s->on, type, NULL))
+        refuses_set(c, s, type, "whose weight has another type");
+    case_free(type);
+    case_free(dims);
+}
+
+/* The set of a chain serves the chain whose tensors are in the reverse order. */
+static void serves_reversed(check *c) {
+    stage s;
+    chain_ops ops;
+    case_plan *first = NULL;
+    case_plan *second = NULL;
+    if (!stage_device(c, &s) || !chain_find(c, &s, &ops))
+        return;
+    op_case *o = chain_case(c, &ops, 1);
+    op_case *turned = chain_reversed(c, &ops, 1);
+    if (!o || !turned)
+        return;
+    check_doing(c, "a weight set served a graph with other indices");
+    mn_status st = case_open(&s.on, o, MN_PRECISION_EXACT, &first, &s.p.err);
+    if (!st)
+        st = case_step(first, o, &s.p.err);
+    CHECK_OK(c, st, &s.p.err, "a chain of three operations");
+    st = case_open_shared(&s.on, turned, MN_PRECISION_EXACT, first->weights, &second, &s.p.err);
+    if (!st)
+        st = case_step(second, turned, &s.p.err);
+    CHECK_OK(c, st, &s.p.err,
+             "the weight set of another graph with the same weights at other indices");
+    const double d = case_rel_l2(turned->result[chain_tensor(turned, CHAIN_NODES)],
+                                 o->result[chain_tensor(o, CHAIN_NODES)], CHAIN_ROWS * CHAIN_COLS);
+    CHECK(c, d < 1e-5,
+          "the weight set of another graph with the same weights at other indices: results differ "
+          "by %g, expected the same: weights are found by name",
+          d);
+    case_close(second);
+    case_close(first);
+    case_free(turned);
+    case_free(o);
+    stage_close(c, &s);
 }
 
 /* A weight set may be used for a graph that it was not opened for, if the weights match. */
@@ -110,12 +228,12 @@ void check_call_shared_weights(check *c) {
     CHECK_OK(c, st, &s.p.err, "compile with the weight set of another graph");
     be->program_free(program);
     twin->t[t].name = (mn_str){"not there", 9};
-    check_doing(c, "compile met a weight set without one of its weights");
-    st = be->compile(s.p.dev, &ask, &program, &s.p.err);
-    CHECK(c, st == MN_UNSUPPORTED,
-          "compile with a set of another graph that lacks a weight: found status 0x%x, expected "
-          "MN_UNSUPPORTED",
-          (unsigned)st);
+    refuses_set(c, &s, twin, "that lacks a weight");
     case_free(twin);
-    wrong_close(c, &s);
+    if (!check_over(c))
+        refuses_unlike(c, &s, t);
+    if (!check_over(c))
+        wrong_close(c, &s);
+    if (!check_over(c))
+        serves_reversed(c);
 }
