@@ -185,8 +185,11 @@ static inline int64_t mnp_round(int64_t n, int64_t to) {
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
-/* Whether a table of contracts, [n], has the node's. */
-bool mnp_knows(const mn_op_contract *contracts, uint32_t n, const mn_node *node);
+/* Whether the node has an operand, or an attribute that is not 0, behind those that plugin.h has of
+ * its operation: such a node gets the verdict no. */
+bool mnp_has_more(const mn_graph *g, const mn_node *n);
+/* Whether a table of contracts, [n], has the node's, and the node has no more than these do. */
+bool mnp_knows(const mn_op_contract *contracts, uint32_t n, const mn_graph *g, const mn_node *node);
 /* A verdict, MN_VERDICT_*, with these symbol values; *reason is 0 before. */
 typedef int32_t (*mnp_verdict_fn)(void *user, const int64_t *symbol, uint32_t node,
                                   uint32_t *reason);

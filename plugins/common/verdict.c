@@ -1,10 +1,57 @@
-/* verdict.c -- the loop of supports: a backend says what it thinks of one node. Holds nothing. */
+/* verdict.c -- the loop of supports: a backend says what it thinks of one node; and what a node has
+ * that no backend of this version knows. Holds nothing. */
 #include "common.h"
 
-bool mnp_knows(const mn_op_contract *contracts, uint32_t n, const mn_node *node) {
+/* How much plugin.h has of each operation: one more than its last operand and attribute. Of those
+ * that repeat a group of weight and bias: what stands before the groups. */
+static const struct {
+    uint32_t n_in, n_out, n_attr;
+    bool repeats; /* 2 inputs and an output for each group */
+} op_sizes[] = {
+    [MN_OP_EMBED] = {MN_EMBED_POS_WEIGHT + 1, MN_EMBED_OUT_ROW_POS + 1, MN_EMBED_ATTR_SCALE + 1, 0},
+    [MN_OP_RMS_NORM] = {MN_RMS_NORM_WEIGHT + 1, 1, MN_RMS_NORM_ATTR_OFFSET + 1, 0},
+    [MN_OP_LAYER_NORM] = {MN_LAYER_NORM_BIAS + 1, 1, MN_LAYER_NORM_ATTR_EPS + 1, 0},
+    [MN_OP_LINEAR] = {MN_LINEAR_WEIGHT, 0, 0, 1},
+    [MN_OP_ROPE] = {MN_ROPE_FREQS + 1, 1, MN_ROPE_ATTR_MSCALE + 1, 0},
+    [MN_OP_KV_STORE] = {MN_KV_STORE_KV + 1, 0, MN_KV_STORE_ATTR_GROUP + 1, 0},
+    [MN_OP_ATTENTION] = {MN_ATTENTION_SINKS + 1, 1, MN_ATTENTION_ATTR_BIDIRECTIONAL + 1, 0},
+    [MN_OP_ACT] = {1, 1, MN_ACT_ATTR_KIND + 1, 0},
+    [MN_OP_GLU] = {MN_GLU_UP + 1, 1, MN_GLU_ATTR_UP_OFFSET + 1, 0},
+    [MN_OP_ADD] = {MN_ADD_B + 1, 1, 0, 0},
+    [MN_OP_MUL] = {MN_MUL_B + 1, 1, 0, 0},
+    [MN_OP_SCALE] = {1, 1, MN_SCALE_ATTR_FACTOR + 1, 0},
+    [MN_OP_SOFTCAP] = {1, 1, MN_SOFTCAP_ATTR_CAP + 1, 0},
+    [MN_OP_GATHER_ROWS] = {MN_GATHER_ROWS_ROWS + 1, 1, 0, 0},
+    [MN_OP_SAMPLE] = {MN_SAMPLE_BREAKERS + 1, MN_SAMPLE_OUT_MU + 1, 0, 0},
+    [MN_OP_MOE_ROUTE] = {MN_MOE_ROUTE_BIAS + 1, MN_MOE_ROUTE_OUT_WEIGHTS + 1,
+                         MN_MOE_ROUTE_ATTR_SCALE + 1, 0},
+    [MN_OP_MOE_LINEAR] = {MN_MOE_LINEAR_WEIGHT, 0, 0, 1},
+    [MN_OP_MOE_COMBINE] = {MN_MOE_COMBINE_WEIGHTS + 1, 1, 0, 0},
+};
+
+bool mnp_has_more(const mn_graph *g, const mn_node *n) {
+    if (n->op >= sizeof op_sizes / sizeof *op_sizes)
+        return true;
+    const uint64_t n_in =
+        op_sizes[n->op].n_in + (op_sizes[n->op].repeats ? 2 * (uint64_t)n->n_out : 0);
+    const uint32_t n_out = op_sizes[n->op].repeats ? n->n_out : op_sizes[n->op].n_out;
+    for (uint64_t i = n_in; i < n->n_in; i++)
+        if (mnp_in(g, n, (uint32_t)i) >= 0)
+            return true;
+    for (uint32_t i = n_out; i < n->n_out; i++)
+        if (mnp_out(g, n, i) >= 0)
+            return true;
+    for (uint32_t i = op_sizes[n->op].n_attr; i < n->n_attr; i++)
+        if (mnp_attr(g, n, i))
+            return true;
+    return false;
+}
+
+bool mnp_knows(const mn_op_contract *contracts, uint32_t n, const mn_graph *g,
+               const mn_node *node) {
     for (uint32_t i = 0; i < n; i++)
         if (contracts[i].op == node->op)
-            return node->contract <= contracts[i].contract;
+            return node->contract <= contracts[i].contract && !mnp_has_more(g, node);
     return false;
 }
 

@@ -37,7 +37,7 @@ static int32_t verdict(void *user, const int64_t *symbol, uint32_t node, uint32_
     a->query.symbol = symbol;
     a->query.node = mnp_node(a->query.graph, node);
     a->query.index = node;
-    if (!mnp_knows(ops->contracts, ops->n_contracts, a->query.node))
+    if (!mnp_knows(ops->contracts, ops->n_contracts, a->query.graph, a->query.node))
         return MN_VERDICT_NO;
     return ops->verdict(a->plugin->self, &a->query, reason);
 }
@@ -68,9 +68,10 @@ static mn_status program_prepare(mn_program *p, mn_error *err) {
         q.node = mnp_node(g, i);
         q.index = i;
         st->node = i;
-        if (!mnp_knows(pl->ops->contracts, pl->ops->n_contracts, q.node))
-            return mnp_fail(err, MN_UNSUPPORTED, i, "node %u: op %u contract %u is unknown to %s",
-                            i, q.node->op, q.node->contract, pl->ops->id);
+        if (!mnp_knows(pl->ops->contracts, pl->ops->n_contracts, g, q.node))
+            return mnp_fail(err, MN_UNSUPPORTED, i,
+                            "node %u: op %u contract %u, or more that it has, is unknown to %s", i,
+                            q.node->op, q.node->contract, pl->ops->id);
         uint32_t reason = 0;
         if (pl->ops->verdict(pl->self, &q, &reason) == MN_VERDICT_NO) {
             const char *why = NULL;

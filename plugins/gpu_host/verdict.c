@@ -27,7 +27,8 @@ static const char *const reasons[MNG_N_REASONS] = {
     [MNG_WANTS_F32] = "an operand must be f32",
     [MNG_SHAPE] = "operands do not fit together",
     [MNG_LENGTH] = "rows of weights are too long",
-    [MNG_NO_KERNEL] = "this operation, or this contract of it, has no kernel",
+    [MNG_NO_KERNEL] =
+        "this operation, this contract of it, or an operand or attribute of it has no kernel",
     [MNG_VIEW] = "a view of a weight or of state",
 };
 
@@ -84,7 +85,7 @@ static uint32_t weight_verdict(const mn_device *dev, const mn_node *n, const mn_
 uint32_t mng_verdict(const mn_device *dev, const mn_graph *g, uint32_t node) {
     const mn_node *n = mnp_node(g, node);
     const mng_op *op = mng_op_of(mng_backend_of(dev), n->op);
-    if (!op || n->contract > op->contract)
+    if (!op || n->contract > op->contract || mnp_has_more(g, n))
         return MNG_NO_KERNEL;
     const bool writes = mnp_out(g, n, 0) >= 0 || n->op == MN_OP_KV_STORE;
     if (mnp_in(g, n, 0) < 0 || !writes)
