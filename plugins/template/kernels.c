@@ -215,8 +215,11 @@ static uint32_t judge_linear(const mn_graph *g, const mn_node *n) {
     uint32_t no = judge_activation(g, xi);
     if (no)
         return no;
-    if (!n->n_out || n->n_in > 1 + 2 * n->n_out)
+    if (!n->n_out)
         return T_SHAPE;
+    for (uint32_t i = 1 + 2 * n->n_out; i < n->n_in; i++)
+        if (t_in(g, n, i) >= 0)
+            return T_EXTRA; /* what comes behind the groups one day */
     const mn_tensor *x = t_tensor(g, xi);
     for (uint32_t k = 0; k < n->n_out; k++) {
         int32_t wi = t_in(g, n, MN_LINEAR_WEIGHT + 2 * k);

@@ -13,13 +13,27 @@ static bool is_plain(uint32_t dtype) {
     return dtype == MN_F32 || dtype == MN_F16 || dtype == MN_BF16;
 }
 
+/* An operand or attribute that is used, and behind those that are known. */
+static bool has_more(const mn_graph *g, const mn_node *n, uint32_t n_in, uint32_t n_attr) {
+    for (uint32_t i = n_in; i < n->n_in; i++)
+        if (v2_in(g, n, i) >= 0)
+            return true;
+    for (uint32_t i = n_attr; i < n->n_attr; i++)
+        if (g->attrs[n->attr_off + i])
+            return true;
+    return false;
+}
+
 static uint32_t judge(const mn_graph *g, const mn_node *n) {
     if ((n->op != MN_OP_RMS_NORM && n->op != MN_OP_LINEAR) || n->contract != 1)
         return OTHER_OP;
     bool linear = n->op == MN_OP_LINEAR;
+    const uint32_t known = linear ? 1 + 2 * n->n_out : 2;
+    if (has_more(g, n, known, linear ? 0 : 2))
+        return OTHER_OP;
     if (!n->n_out || n->n_in < 2 * n->n_out || v2_in(g, n, 0) < 0)
         return SHAPE;
-    for (uint32_t i = 0; i < n->n_in; i++) {
+    for (uint32_t i = 0; i < n->n_in && i < known; i++) {
         int32_t at = v2_in(g, n, i);
         if (at < 0 && linear && i > 0 && i % 2 == 0)
             continue; /* no bias */
