@@ -88,6 +88,31 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
         return stub_fail(err, MN_INVALID, ~0u, "nothing to compile");
     return stub_inner->compile(d, c, out, err);
 }
+#elif defined(BAD_GRAPH_MORE_ATTRIBUTES) || defined(BAD_GRAPH_MORE_OPERANDS)
+/* What is behind the last that it knows is not looked at. */
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
+    const mn_status s = stub_inner->supports(d, c, v, stride, err);
+    for (uint32_t i = c->node_lo; !s && i < c->node_hi; i++) {
+        const mn_node *n = &c->graph->nodes[i];
+        mn_verdict *at = (void *)((char *)v + (uint64_t)(i - c->node_lo) * stride);
+#if defined(BAD_GRAPH_MORE_ATTRIBUTES)
+        if (n->n_attr && c->graph->attrs[n->attr_off + n->n_attr - 1] == 1)
+#else
+        if (n->n_in > 12)
+#endif
+            at->verdict = MN_VERDICT_NATIVE;
+    }
+    return s;
+}
+#elif defined(BAD_GRAPH_QUESTIONS_CLASS)
+/* Classes are asked of estimate alone. */
+static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
+                          mn_error *err) {
+    mn_compile own = *c;
+    own.precision = MN_PRECISION_EXACT;
+    return stub_inner->supports(d, &own, v, stride, err);
+}
 #elif defined(BAD_GRAPH_SEGMENTS)
 /* Every segment begins at node 0. */
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
@@ -779,7 +804,9 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #if defined(BAD_HOST_NO_MEMORY)
     the_host = host, stub_table.queue_create = queue_create;
 #elif defined(BAD_GRAPH_STRIDES) || defined(BAD_GRAPH_UNKNOWN_OP) ||                               \
-    defined(BAD_GRAPH_SEGMENTS_PLACE) || defined(BAD_GRAPH_SEGMENTS_VERDICTS)
+    defined(BAD_GRAPH_SEGMENTS_PLACE) || defined(BAD_GRAPH_SEGMENTS_VERDICTS) ||                   \
+    defined(BAD_GRAPH_MORE_ATTRIBUTES) || defined(BAD_GRAPH_MORE_OPERANDS) ||                      \
+    defined(BAD_GRAPH_QUESTIONS_CLASS)
     stub_table.supports = supports;
 #elif defined(BAD_GRAPH_SEGMENTS_INTERIOR)
     stub_table.compile = compile, stub_table.context_bind = context_bind;

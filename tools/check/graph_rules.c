@@ -239,15 +239,64 @@ static void more_attributes(check *c, stage *s, op_case *o, uint32_t op) {
     CHECK(c, case_differ(o, plain, NULL) < 1e-5,
           "%s with 6 more attributes that are 0: found other results, expected the same", name);
     case_free(plain);
-    o->attrs[half + n->n_attr - 1] = 1; // a host that means it also states a newer contract
-    snprintf(what, sizeof what, "%s with a newer attribute that is not 0", name);
-    survives(c, s, o, what);
+    o->attrs[half + n->n_attr - 1] = 1;
+    snprintf(what, sizeof what, "%s with an unknown attribute that is not 0", name);
+    refused(c, s, o, (uint32_t)(n - o->n), what);
 }
 
 void check_graph_more_attributes(check *c) {
     graph_rule_each_op(c, more_attributes);
 }
 
+/* ---- operands -------------------------------------------------------------------------------- */
+/* Moves the node's operands behind those of all nodes, with MORE_OPERANDS inputs more, which are
+ * absent; the last of them. More than any operation has today. */
+enum { MORE_OPERANDS = 12 };
+static int32_t *add_operands(op_case *o, mn_node *n) {
+    int32_t *to = o->operands + o->g.n_operands;
+    const uint32_t all = n->n_in + MORE_OPERANDS + n->n_out;
+    if (o->g.n_operands + all > CASE_OPERANDS)
+        return NULL;
+    memcpy(to, o->operands + n->in_off, n->n_in * sizeof *to);
+    for (uint32_t i = 0; i < MORE_OPERANDS; i++)
+        to[n->n_in + i] = -1;
+    memcpy(to + n->n_in + MORE_OPERANDS, o->operands + n->out_off, n->n_out * sizeof *to);
+    n->in_off = o->g.n_operands;
+    n->n_in += MORE_OPERANDS;
+    n->out_off = n->in_off + n->n_in;
+    o->g.n_operands += all;
+    return &to[n->n_in - 1];
+}
+
+static void more_operands(check *c, stage *s, op_case *o, uint32_t op) {
+    const char *name = case_op_name(op);
+    char what[80];
+    mn_node *n = &o->n[life_node(o, op)];
+    mn_error err = check_error();
+    op_case *plain = life_case(c, op);
+    if (!plain)
+        return;
+    int32_t *last = add_operands(o, n);
+    CHECK(c, last, "out of room for operands");
+    check_doing(c, "%s ran with %d more operands that are absent", name, MORE_OPERANDS);
+    mn_status st = case_run(&s->on, plain, MN_PRECISION_EXACT, &err);
+    if (!st)
+        st = run_if_supported(&s->on, o, &err);
+    CHECK_OK(c, st, &err, "%s with %d more operands that are absent", name, MORE_OPERANDS);
+    CHECK(c, case_differ(o, plain, NULL) < 1e-5,
+          "%s with %d more operands that are absent: found other results, expected the same", name,
+          MORE_OPERANDS);
+    case_free(plain);
+    *last = o->operands[n->in_off];
+    snprintf(what, sizeof what, "%s with an unknown operand", name);
+    refused(c, s, o, (uint32_t)(n - o->n), what);
+}
+
+void check_graph_more_operands(check *c) {
+    graph_rule_each_op(c, more_operands);
+}
+
+/* ---- attributes that are missing ------------------------------------------------------------- */
 /* zero: with attributes that are 0; o: with none, and garbage where they would be. */
 static void fewer_attributes(check *c, stage *s, op_case *o, uint32_t op) {
     const char *name = case_op_name(op);
@@ -317,6 +366,21 @@ static void empty_segment(check *c, const stage *s, mn_compile ask) {
         be->weights_free(ask.weights);
 }
 
+/* supports of a class that does not exist, or with a flag: no node is a yes. */
+static void odd_verdicts(check *c, const stage *s, const mn_compile *ask, const char *what) {
+    mn_verdict v[CASE_NODES] = {{0}};
+    check_doing(c, "supports met %s", what);
+    const mn_status st = s->p.be->supports(s->p.dev, ask, v, sizeof v[0], NULL);
+    CHECK(c, !st || st == MN_UNSUPPORTED,
+          "supports met %s: found status 0x%x, expected MN_UNSUPPORTED, or no as verdict", what,
+          (unsigned)st);
+    for (uint32_t i = 0; !st && i < s->o->g.n_nodes; i++)
+        CHECK(c, v[i].verdict == MN_VERDICT_NO,
+              "supports met %s: found MN_OK and verdict %d of node %u, expected MN_UNSUPPORTED, or "
+              "no as verdict",
+              what, v[i].verdict, i);
+}
+
 /* estimate of requests that are wrong, or hold what the plugin does not know. */
 static void odd_estimates(check *c, const stage *s, const mn_compile *good) {
     const mn_backend *be = s->p.be;
@@ -327,6 +391,11 @@ static void odd_estimates(check *c, const stage *s, const mn_compile *good) {
     class.precision = 77;
     flag.flags = UINT64_C(1) << 40;
     cache.cache = (mn_str){"garbage", 7};
+    odd_verdicts(c, s, &class, "precision class 77");
+    if (!check_over(c))
+        odd_verdicts(c, s, &flag, "a flag that is not known");
+    if (check_over(c))
+        return;
     check_doing(c, "estimate met precision class 77");
     CHECK(c, be->estimate(s->p.dev, &class, &e, NULL),
           "estimate met precision class 77: found MN_OK, expected MN_UNSUPPORTED");
