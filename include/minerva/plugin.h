@@ -434,6 +434,9 @@ enum {
 #define MN_OP_MOE_ROUTE 16u
 #define MN_OP_MOE_LINEAR 17u
 #define MN_OP_MOE_COMBINE 18u
+#define MN_OP_CONV_STATE 19u
+#define MN_OP_SSM_SCAN 20u
+#define MN_OP_GATED_DELTA 21u
 
 /* MN_OPS: X(name, id) for each op. Then positions of operands (MN_op_NAME), outputs
  * (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME). LINEAR repeats WEIGHT and BIAS: weight i is
@@ -442,7 +445,8 @@ enum {
 #define MN_OPS(X)                                                                                  \
     X(EMBED, 1) X(RMS_NORM, 2) X(LAYER_NORM, 3) X(LINEAR, 4) X(ROPE, 5) X(KV_STORE, 6)             \
     X(ATTENTION, 7) X(ACT, 8) X(GLU, 9) X(ADD, 10) X(MUL, 11) X(SCALE, 12) X(SOFTCAP, 13)          \
-    X(GATHER_ROWS, 14) X(SAMPLE, 15) X(MOE_ROUTE, 16) X(MOE_LINEAR, 17) X(MOE_COMBINE, 18)
+    X(GATHER_ROWS, 14) X(SAMPLE, 15) X(MOE_ROUTE, 16) X(MOE_LINEAR, 17) X(MOE_COMBINE, 18)         \
+    X(CONV_STATE, 19) X(SSM_SCAN, 20) X(GATED_DELTA, 21)
 enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3,
     MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5, MN_EMBED_POS_WEIGHT = 6 };
 enum { MN_EMBED_OUT_X = 0, MN_EMBED_OUT_ROW_POS = 1 };
@@ -500,6 +504,25 @@ enum { MN_MOE_LINEAR_X = 0, MN_MOE_LINEAR_EXPERTS = 1, MN_MOE_LINEAR_WEIGHT = 2,
 enum { MN_MOE_LINEAR_OUT_Y = 0 };
 enum { MN_MOE_COMBINE_X = 0, MN_MOE_COMBINE_WEIGHTS = 1 };
 enum { MN_MOE_COMBINE_OUT_Y = 0 };
+enum { MN_CONV_STATE_X = 0, MN_CONV_STATE_WEIGHT = 1, MN_CONV_STATE_ROW_POS = 2,
+    MN_CONV_STATE_SEQS = 3, MN_CONV_STATE_STATES = 4, MN_CONV_STATE_STATE = 5,
+    MN_CONV_STATE_BIAS = 6 };
+enum { MN_CONV_STATE_OUT_Y = 0 };
+enum { MN_CONV_STATE_ATTR_LAYER = 0, MN_CONV_STATE_ATTR_GROUP = 1 };
+enum { MN_SSM_SCAN_XBC = 0, MN_SSM_SCAN_DT = 1, MN_SSM_SCAN_A = 2, MN_SSM_SCAN_D = 3,
+    MN_SSM_SCAN_DT_BIAS = 4, MN_SSM_SCAN_ROW_POS = 5, MN_SSM_SCAN_SEQS = 6,
+    MN_SSM_SCAN_STATES = 7, MN_SSM_SCAN_STATE = 8 };
+enum { MN_SSM_SCAN_OUT_Y = 0 };
+enum { MN_SSM_SCAN_ATTR_LAYER = 0, MN_SSM_SCAN_ATTR_GROUP = 1, MN_SSM_SCAN_ATTR_N_GROUP = 2,
+    MN_SSM_SCAN_ATTR_A_LOG = 3, MN_SSM_SCAN_ATTR_DT_MIN = 4, MN_SSM_SCAN_ATTR_DT_MAX = 5 };
+enum { MN_GATED_DELTA_QKV = 0, MN_GATED_DELTA_GATE = 1, MN_GATED_DELTA_BETA = 2,
+    MN_GATED_DELTA_A = 3, MN_GATED_DELTA_DT_BIAS = 4, MN_GATED_DELTA_ROW_POS = 5,
+    MN_GATED_DELTA_SEQS = 6, MN_GATED_DELTA_STATES = 7, MN_GATED_DELTA_STATE = 8 };
+enum { MN_GATED_DELTA_OUT_Y = 0 };
+enum { MN_GATED_DELTA_ATTR_LAYER = 0, MN_GATED_DELTA_ATTR_GROUP = 1,
+    MN_GATED_DELTA_ATTR_N_HEAD_K = 2, MN_GATED_DELTA_ATTR_HEADS = 3,
+    MN_GATED_DELTA_ATTR_A_LOG = 4, MN_GATED_DELTA_ATTR_EPS = 5, MN_GATED_DELTA_ATTR_SCALE = 6,
+    MN_GATED_DELTA_ATTR_BETA_SCALE = 7 };
 /* clang-format on */
 /* OPS-END */
 
@@ -510,6 +533,8 @@ enum { MN_MOE_COMBINE_OUT_Y = 0 };
 #define MN_ACT_GELU_ERF 1u
 #define MN_ACT_GELU_TANH 2u
 #define MN_ACT_RELU 3u
+#define MN_ACT_SIGMOID 4u /* this and those that follow: contract 2 */
+#define MN_ACT_RELU2 5u
 #define MN_ROUTE_SOFTMAX 0u      /* softmax over all experts, then the k largest */
 #define MN_ROUTE_TOPK_SOFTMAX 1u /* the k largest, then softmax over these */
 #define MN_ROUTE_SIGMOID 2u      /* sigmoid of each, then the k largest */
@@ -606,11 +631,62 @@ typedef struct {
 #define MN_PRECISION_A16 2u   /* may round to 16 bits for matrix units; KV f16 */
 #define MN_PRECISION_A8 3u    /* may round activations to 8 bits, the rest as in A16; KV f16 */
 
-/* The input of compile. Also the input of supports, kv_layout, estimate and weights_open, which do
- * not read weights and cache. A segment is the nodes [node_lo, node_hi). A tensor that crosses its
- * ends (made inside and read outside, or the reverse) is a boundary tensor: the host binds it
- * like an input or output, dense and row-major, FLOAT as f32 and others as declared, whatever
- * its role. A segment without nodes is legal: its steps do nothing. */
+/* ---- memory of sequences ----------------------------------------------------------------------
+ * What layers remember of a sequence lies in pages. Layers that remember in one way are a group
+ * (attribute GROUP of their nodes), which has one buffer of n_pages * page_bytes bytes; the plugin
+ * defines what is in a page, and a page has its part of every layer of the group. A group is
+ *   PAGED  keys and values (KV_STORE, ATTENTION): a page holds page_tokens positions. The input
+ *          PAGES names the pages of each slot; of those that the host has freed the entry is -1: no
+ *          row of the step attends to their positions, and no plugin reads them
+ *   STATE  numbers that each row of a sequence replaces (CONV_STATE, SSM_SCAN, GATED_DELTA): a page
+ *          holds the state of one sequence behind one position. The input STATES names two pages of
+ *          each slot: the step begins with the first (-1: with zeros), and leaves the second as it
+ *          is behind the last row; both may be one page. Pages that are kept are snapshots
+ * The host states the layers, asks for the layout once, makes the buffer, and gives both to each
+ * program that stores or reads: programs of several segments and graphs may share one group, a node
+ * may read what another program stored, and several ATTENTION nodes may read one layer. */
+#define MN_MEMORY_PAGED 1u
+#define MN_MEMORY_STATE 2u
+/* One layer of a group. */
+typedef struct {
+    int64_t layer;                 /* attribute LAYER (KV_LAYER) of its nodes */
+    uint32_t n_head, dim_k, dim_v; /* PAGED: as the K [T, Hkv, Dk] and V [T, Hkv, Dv] of KV_STORE */
+    uint32_t flags;
+    uint64_t n_state; /* STATE: numbers of a sequence, docs/ops.md; F32 */
+} mn_memory_layer;
+typedef struct {
+    uint32_t size, group, kind; /* kind: MN_MEMORY_* */
+    /* PAGED: MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else
+     * f16 */
+    uint32_t k_dtype, v_dtype;
+    uint32_t n_layers, layer_stride, pad;
+    /* each once; a layer's place in a page follows from its index here */
+    const mn_memory_layer *layers;
+} mn_memory_params;
+
+#define MN_MEMORY_ZEROED 1u /* the buffer must be zeroed; else its contents may be anything */
+typedef struct {
+    uint32_t size, page_tokens; /* page_tokens: STATE: 0 */
+    uint64_t page_bytes, flags; /* MN_MEMORY_ZEROED */
+    uint64_t cookie;            /* for the plugin */
+} mn_memory_layout;
+/* A group of mn_compile. layout: the unchanged output of memory_layout for the same parameters, for
+ * whatever segment or graph it was asked; NULL but in compile. */
+typedef struct {
+    const mn_memory_params *params;
+    const mn_memory_layout *layout;
+} mn_memory_use;
+/* The first n_tokens of a page, of STATE the page; no page is both source and destination of one
+ * call. */
+typedef struct {
+    uint32_t src_page, dst_page, n_tokens, pad;
+} mn_page_copy;
+
+/* The input of compile. Also the input of supports, memory_layout, estimate and weights_open, which
+ * do not read weights, cache and mn_memory_use.layout. A segment is the nodes [node_lo, node_hi). A
+ * tensor that crosses its ends (made inside and read outside, or the reverse) is a boundary tensor:
+ * the host binds it like an input or output, dense and row-major, FLOAT as f32 and others as
+ * declared, whatever its role. A segment without nodes is legal: its steps do nothing. */
 typedef struct {
     uint32_t size, precision; /* MN_PRECISION_* */
     const mn_graph *graph;
@@ -622,9 +698,10 @@ typedef struct {
      * several graphs may share one set. A set that does not match is MN_UNSUPPORTED. */
     mn_weights *weights;
     mn_str cache; /* the output of an earlier program_save, or empty */
-    /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16. Not
-     * read where the segment has no KV_STORE and no ATTENTION */
-    uint32_t k_dtype, v_dtype;
+    /* each group whose layers nodes of the segment store or read, once; a group or layer that is
+     * missing is MN_INVALID, others are not looked at */
+    const mn_memory_use *memory;
+    uint32_t n_memory, memory_stride;
     uint64_t flags; /* MN_COMPILE_* */
     /* sets of bindings of each context of the program; 0 = 1. A plugin has room for 2 at least, and
      * above its limit returns MN_UNSUPPORTED; the scratch of its estimate is that of all sets.
@@ -649,23 +726,6 @@ typedef struct {
     uint32_t row_grain;
     uint32_t flags; /* MN_ESTIMATE_* */
 } mn_estimate;
-
-/* The memory of one KV group in the segment (attribute GROUP of its KV_STORE and ATTENTION
- * nodes; each group has page tables of its own). A page holds the keys and values of page_tokens
- * positions for all layers of the group that the segment stores. The plugin defines the
- * contents; the buffer of the group has n_pages * page_bytes bytes. Entries of PAGES that the
- * host has freed are -1: no row of the step attends to their positions, and no plugin reads
- * them. */
-#define MN_KV_ZEROED 1u /* the buffer must be zeroed; else its contents may be anything */
-typedef struct {
-    uint32_t size, page_tokens;
-    uint64_t page_bytes, flags; /* MN_KV_* */
-    uint64_t cookie;            /* for the plugin; passed to kv_copy */
-} mn_kv_layout;
-/* The first n_tokens of a page; no page is both source and destination of one call. */
-typedef struct {
-    uint32_t src_page, dst_page, n_tokens, pad;
-} mn_page_copy;
 
 /* ---- weights: a tensor is parts x planes, described as stored, never converted by the host --- */
 #define MN_PLANE_DATA 1u
@@ -840,14 +900,16 @@ typedef struct {
     /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
     mn_status(MN_CALL *weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);
     void(MN_CALL *weights_free)(mn_weights *);
-    /* ---- KV: contents opaque; KV_STORE and its ATTENTION stay on one device ---- */
-    /* called for each group of a KV_STORE in the segment */
-    mn_status(MN_CALL *kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *,
-                                  mn_error *);
-    /* layout: the unchanged output of kv_layout for the group */
-    mn_status(MN_CALL *kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *,
-                                const mn_page_copy *, uint32_t n, uint32_t stride, mn_event **,
-                                mn_error *);
+    /* ---- memory of sequences: contents opaque; what stores and what reads a layer is on one
+     * device ---- */
+    /* Of a group of mn_compile.memory. A function of its parameters and of the class; of the
+     * segment only where the device is a group (mn.group/1). */
+    mn_status(MN_CALL *memory_layout)(mn_device *, const mn_compile *, uint32_t group,
+                                      mn_memory_layout *, mn_error *);
+    /* layout: the unchanged output of memory_layout for the group */
+    mn_status(MN_CALL *memory_copy)(mn_queue *, mn_buffer *, const mn_memory_layout *,
+                                    const mn_page_copy *, uint32_t n, uint32_t stride, mn_event **,
+                                    mn_error *);
     /* ---- programs: compiled once for all symbol values within bounds. A context owns scratch and
      * captured graphs. ---- */
     /* err.node: the refused node */
@@ -914,11 +976,11 @@ typedef struct {
     /* Device `index` of this process as member `rank` of n >= 2. Returns when all have joined;
      * MN_TIMEOUT: some have not after a minute. The device is the group: graphs, sizes, layouts,
      * estimates and results are as with `open`. Hosts make the same calls in the same order if they
-     * change contents (write, copy between device buffers, weights_*, kv_copy, context_*, execute);
-     * each puts whole weights, and its member takes a share. read, map, wait, host-pinned memory
-     * and copies from or to it concern one process. memory of another rank: MN_UNSUPPORTED. Only
-     * join, context_prepare and execute wait for other processes; if one has ended, the host ends
-     * this process, which may be inside a call. */
+     * change contents (write, copy between device buffers, weights_*, memory_copy, context_*,
+     * execute); each puts whole weights, and its member takes a share. read, map, wait, host-pinned
+     * memory and copies from or to it concern one process. memory of another rank: MN_UNSUPPORTED.
+     * Only join, context_prepare and execute wait for other processes; if one has ended, the host
+     * ends this process, which may be inside a call. */
     mn_status(MN_CALL *join)(void *self, uint32_t index, uint32_t rank, uint32_t n,
                              const uint8_t *id, mn_device **, mn_error *);
     uint32_t id_bytes; /* of an id, at most 4096; 0 without make_id */

@@ -125,10 +125,10 @@ bool mnp_changes_state(uint32_t op);
 
 #define MNP_MAX_SETS 8u /* sets of bindings that these backends have room for */
 /* Reads c by its size and checks what every function that takes one relies on: graph and symbol_max
- * are there, strides cover the fields known here, the segment lies in the graph, the class is
- * known, n_sets is 1 to MNP_MAX_SETS (0 is read as 1), and of every node of the graph (also
- * outside of the segment: who reads a tensor decides what may be fused) operands and attributes lie
- * in their arrays. MN_INVALID or MN_UNSUPPORTED. */
+ * are there, entries of memory have parameters and layers, strides cover the fields known here, the
+ * segment lies in the graph, the class is known, n_sets is 1 to MNP_MAX_SETS (0 is read as 1), and
+ * of every node of the graph (also outside of the segment: who reads a tensor decides what may be
+ * fused) operands and attributes lie in their arrays. MN_INVALID or MN_UNSUPPORTED. */
 mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 /* Of a segment: MN_UNSUPPORTED where a node reads or writes a view that is not dense, or a view of
  * a weight or state. */
@@ -215,19 +215,25 @@ void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation
 mn_status mnp_arena_place(const mn_host *h, const mn_graph *g, const int64_t *symbol_max,
                           uint64_t align, mnp_allocation *a, uint64_t *bytes, mn_error *err);
 
-/* ---- KV pages -------------------------------------------------------------------------------- */
-/* Properties of a backend's pages. */
+/* ---- memory of sequences --------------------------------------------------------------------- */
+/* The parameters of a group in c->memory; NULL = it is not there. */
+const mn_memory_params *mnp_memory_of(const mn_compile *c, uint32_t group);
+static inline const mn_memory_layer *mnp_memory_layer(const mn_memory_params *m, uint32_t i) {
+    return (const mn_memory_layer *)mnp_entry(m->layers, i, m->layer_stride);
+}
+
+/* Properties of a backend's pages of keys and values. */
 typedef struct {
     uint32_t page_tokens;
     uint32_t head_align;   /* a head's row is padded to a multiple of so many elements; 1 = dense */
     uint32_t max_head_dim; /* longer heads are MN_UNSUPPORTED; 0 = any */
 } mnp_kv_rules;
-/* A page of one KV group: per layer, K [Hkv, page_tokens, pad_k], then V [Hkv, page_tokens,
+/* A page of a PAGED group: per layer, K [Hkv, page_tokens, pad_k], then V [Hkv, page_tokens,
  * pad_v], of types of their own. Of Q8_0 a pad is whole blocks; how codes and scales lie within
  * a head's part of a page is the plugin's. Padding is zero in a zeroed buffer and stays so. */
 typedef struct {
     uint32_t k_dtype, v_dtype, page_tokens; /* MN_F32, MN_F16 or MN_Q8_0 */
-    uint32_t n_layers;                      /* of the group, in the segment */
+    uint32_t n_layers;                      /* of the group */
     int64_t n_head_kv;
     int64_t dim_k;
     int64_t dim_v;
@@ -238,16 +244,8 @@ typedef struct {
     uint64_t page_bytes;
     uint64_t layer_bytes;
     uint64_t v_offset;
-    int64_t layer; /* index of the node's layer among the layers of its group in the segment */
+    int64_t layer; /* index of the node's layer among the layers of its group */
 } mnp_kv;
-
-/* The types of cached keys and values. */
-typedef struct {
-    uint32_t k;
-    uint32_t v;
-} mnp_kv_types;
-/* The requested types, else f32 in class exact and f16 in the other classes. */
-mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision);
 /* Of a type of the cache: elements and bytes of a block. */
 static inline int64_t mnp_kv_block(uint32_t dtype) {
     return dtype == MN_Q8_0 ? 32 : 1;
@@ -262,20 +260,47 @@ static inline int64_t mnp_kv_block_bytes(uint32_t dtype) {
         return 4;
     }
 }
-/* Of a group in [lo, hi); layer is 0. MN_INVALID: no KV_STORE of the group there, layers of unequal
- * shape, sizes that overflow; MN_UNSUPPORTED: a type, or a head that is too long. */
-mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, mnp_kv_types types,
-                    const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
+/* Of a PAGED group; layer is 0. Types that are not stated are f32 in class exact (`precision`, the
+ * class that the device uses), f16 in the others. MN_INVALID: layers of unequal shape or none,
+ * sizes that overflow; MN_UNSUPPORTED: a kind, a flag, a type, or a head that is too long. */
+mn_status mnp_kv_of(const mn_memory_params *m, uint32_t precision, const mnp_kv_rules *rules,
+                    mnp_kv *kv, mn_error *err);
 /* Of a KV_STORE or ATTENTION: the group's, and the node's layer. MN_INVALID also where PAGES or KV
- * are absent, or no KV_STORE of the segment has the layer. */
-mn_status mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
-                         mnp_kv_types types, const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
-/* The body of kv_layout, behind mnp_read_compile and the choice of types. flags: MN_KV_*. */
-mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types, uint64_t flags,
-                        const mnp_kv_rules *rules, mn_kv_layout *out, mn_error *err);
-/* Copy i of kv_copy's array, checked against a buffer of kv_bytes. */
-mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
-                         uint32_t stride, uint64_t kv_bytes, mn_page_copy *out, mn_error *err);
+ * are absent, c->memory has no such layer, or KV_STORE's operands have another shape. */
+mn_status mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
+                         const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
+
+/* A page of a STATE group: the numbers of its layers one after the other, each layer at a multiple
+ * of MNP_STATE_ALIGN bytes. */
+#define MNP_STATE_ALIGN 256
+typedef struct {
+    uint64_t page_bytes;
+    uint64_t layer_at; /* bytes in front of the node's layer */
+    uint64_t n_state;  /* numbers of the layer */
+} mnp_state;
+/* Of an operation with a state (mnp_state_inputs). MN_INVALID: it lacks STATES or STATE, or
+ * c->memory has no such layer, or one of another size than n_state, which follows from the node's
+ * shapes. */
+mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, uint64_t n_state, mnp_state *out,
+                            mn_error *err);
+
+/* Where a node of the memory of sequences has its operands and attributes. */
+typedef struct {
+    uint32_t pages;  /* operand PAGES or STATES */
+    uint32_t memory; /* operand KV or STATE */
+    uint32_t layer;  /* attributes */
+    uint32_t group;
+} mnp_memory_node;
+/* False: the node neither stores nor reads what is remembered. */
+bool mnp_memory_node_of(const mn_node *n, mnp_memory_node *out);
+
+/* The body of memory_layout, behind mnp_read_compile and the choice of a class. flags:
+ * MN_MEMORY_*. */
+mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precision, uint64_t flags,
+                            const mnp_kv_rules *rules, mn_memory_layout *out, mn_error *err);
+/* Copy i of memory_copy's array, checked against a buffer of `bytes`. */
+mn_status mnp_memory_copy_at(const mn_memory_layout *l, const mn_page_copy *copies, uint32_t i,
+                             uint32_t stride, uint64_t bytes, mn_page_copy *out, mn_error *err);
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 /* n bytes at off of a buffer; MN_INVALID names the call. */

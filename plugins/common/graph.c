@@ -33,11 +33,17 @@ bool mnp_out_may_be_absent(uint32_t op, uint32_t i) {
 
 /* Nodes that run although nothing reads their outputs. */
 bool mnp_changes_state(uint32_t op) {
-    if (op == MN_OP_EMBED)
+    switch (op) {
+    case MN_OP_EMBED:
+    case MN_OP_KV_STORE:
+    case MN_OP_CONV_STATE:
+    case MN_OP_SSM_SCAN:
+    case MN_OP_GATED_DELTA:
+    case MN_OP_SAMPLE:
         return true;
-    if (op == MN_OP_KV_STORE)
-        return true;
-    return op == MN_OP_SAMPLE;
+    default:
+        return false;
+    }
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -58,6 +64,21 @@ static mn_status mnp_graph_check_node(const mn_graph *g, uint32_t i, mn_error *e
         if (mnp_tensor(g, (uint32_t)t)->n_dim > MN_MAX_DIM)
             return mnp_fail(err, MN_INVALID, i, "node %u: tensor %d has %u dimensions, at most %d",
                             i, t, mnp_tensor(g, (uint32_t)t)->n_dim, MN_MAX_DIM);
+    }
+    return MN_OK;
+}
+
+static mn_status mnp_graph_check_memory(const mn_compile *c, mn_error *err) {
+    if (c->n_memory && (!c->memory || c->memory_stride < sizeof(mn_memory_use)))
+        return mnp_fail(err, MN_INVALID, ~0u, "mn_compile: %u groups of memory at a stride of %u",
+                        c->n_memory, c->memory_stride);
+    for (uint32_t i = 0; i < c->n_memory; i++) {
+        const mn_memory_use *use = (const mn_memory_use *)mnp_entry(c->memory, i, c->memory_stride);
+        const mn_memory_params *m = use->params;
+        if (!m || m->size < MNP_UP_TO(mn_memory_params, layers) || (m->n_layers && !m->layers) ||
+            (m->n_layers && m->layer_stride < MNP_UP_TO(mn_memory_layer, n_state)))
+            return mnp_fail(err, MN_INVALID, ~0u,
+                            "mn_compile: entry %u of memory lacks parameters or layers", i);
     }
     return MN_OK;
 }
@@ -87,7 +108,7 @@ mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err)
     if (out->n_sets > MNP_MAX_SETS)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%u sets of bindings; at most %u", out->n_sets,
                         MNP_MAX_SETS);
-    mn_status st = MN_OK;
+    mn_status st = mnp_graph_check_memory(out, err);
     for (uint32_t i = 0; i < g->n_nodes && !st; i++)
         st = mnp_graph_check_node(g, i, err);
     return st;

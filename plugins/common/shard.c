@@ -612,6 +612,8 @@ mn_status mnp_shard_plan(const mn_host *h, const mn_compile *in, uint32_t n, mnp
         shard_decide(s);
         st = shard_make_graphs(s, err);
     }
+    if (!st)
+        st = shard_make_memory(s, &c, err);
     if (st)
         mnp_shard_free(s);
     else
@@ -623,10 +625,10 @@ mn_status mnp_shard_plan(const mn_host *h, const mn_compile *in, uint32_t n, mnp
 void mnp_shard_free(mnp_shard *s) {
     if (!s)
         return;
-    void *const arrays[] = {s->pieces,    s->shares, s->operands, s->first_only,
-                            s->placed,    s->how,    s->kv,       s->uses,
-                            s->exchanges, s->graphs, s->tensors,  s->member_operands,
-                            s->attrs,     s->names};
+    void *const arrays[] = {
+        s->pieces, s->shares, s->operands,  s->first_only, s->placed,  s->how,
+        s->kv,     s->uses,   s->exchanges, s->graphs,     s->tensors, s->member_operands,
+        s->attrs,  s->names,  s->memory,    s->params,     s->layers};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         mnp_delete(s->host, arrays[i]);
     mnp_delete(s->host, s);

@@ -61,8 +61,9 @@ typedef struct {
 
 typedef struct mnp_shard mnp_shard;
 
-/* The plan of a segment for 2 to MNP_MAX_MEMBERS members. Reads the same fields of c as kv_layout:
- * no weights, no cache. MN_INVALID: n; MN_UNSUPPORTED: a view in the segment; MN_OUT_OF_MEMORY. */
+/* The plan of a segment for 2 to MNP_MAX_MEMBERS members. Reads the same fields of c as
+ * memory_layout: no weights, no cache. MN_INVALID: n; MN_UNSUPPORTED: a view in the segment;
+ * MN_OUT_OF_MEMORY. */
 mn_status mnp_shard_plan(const mn_host *h, const mn_compile *c, uint32_t n, mnp_shard **out,
                          mn_error *err);
 void mnp_shard_free(mnp_shard *s); /* NULL is legal */
@@ -70,6 +71,10 @@ void mnp_shard_free(mnp_shard *s); /* NULL is legal */
 uint32_t mnp_shard_members(const mnp_shard *s);
 /* The graph that a member executes; the plan's. */
 const mn_graph *mnp_shard_graph(const mnp_shard *s, uint32_t rank);
+/* What a member is asked where the plan's device is asked c, which is what the plan was made of:
+ * with the member's graph, and the heads that it keeps of each group of the memory. Layouts are
+ * NULL. */
+mn_compile mnp_shard_compile(const mnp_shard *s, uint32_t rank, const mn_compile *c);
 /* By ascending `at`. */
 const mnp_exchange *mnp_shard_exchanges(const mnp_shard *s, uint32_t *n);
 mnp_piece mnp_shard_piece(const mnp_shard *s, uint32_t tensor);

@@ -29,11 +29,18 @@ struct mnp_shard {
     int32_t *member_operands; /* [2][n_operands]: of member 0, of the others */
     uint64_t *attrs;          /* [n][n_attrs] */
     char *names;              /* [n_tensors - the graph's][NAME] */
+    uint32_t n_memory;        /* groups of the memory; n_layers: of all of them */
+    uint32_t n_layers;
+    mn_memory_use *memory;    /* [n][n_memory] */
+    mn_memory_params *params; /* [n][n_memory] */
+    mn_memory_layer *layers;  /* [n][n_layers] */
 };
 static inline mnp_share *shard_shares(const mnp_shard *s, uint32_t tensor) {
     return &s->shares[(uint64_t)tensor * s->n];
 }
 /* Makes the members' graphs once all is decided. */
 mn_status shard_make_graphs(mnp_shard *s, mn_error *err);
+/* And what the members remember. */
+mn_status shard_make_memory(mnp_shard *s, const mn_compile *c, mn_error *err);
 
 #endif

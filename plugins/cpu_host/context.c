@@ -148,17 +148,28 @@ static void context_resolve(const mn_context *c, int32_t t, mnc_operand *o) {
         o->ptr = c->scratch + place + offset;
 }
 
-/* in_kv, in_pages: which operands of the call are the cache and the page tables. */
-static void fill_kv(const mn_context *c, mnc_call *call, uint32_t in_kv, uint32_t in_pages) {
+/* Where the pages of the node's group lie, and the table that names them. */
+static void fill_memory(const mn_context *c, const mnc_step *step, mnc_call *call) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
-    const mn_tensor *pages = mnp_in_tensor(g, call->node, in_pages);
-    const int32_t kv = mnp_in(g, call->node, in_kv);
-    const uint64_t bytes = c->at->bindings[kv].bytes;
-    call->kv.base = call->in[in_kv].ptr;
-    call->kv.pages = call->in[in_pages].ptr;
-    call->kv.max_pages = mnp_dim(g, p->symbol_max, pages->dim[1]);
-    call->kv.n_pages = (int64_t)(bytes / call->kv.geo.page_bytes);
+    mnp_memory_node at;
+    if (!mnp_memory_node_of(call->node, &at))
+        return;
+    const mn_tensor *pages = mnp_in_tensor(g, call->node, at.pages);
+    const uint64_t bytes = c->at->bindings[mnp_in(g, call->node, at.memory)].bytes;
+    uint8_t *base = call->in[at.memory].ptr;
+    const int32_t *table = call->in[at.pages].ptr;
+    if (call->node->op == MN_OP_KV_STORE || call->node->op == MN_OP_ATTENTION)
+        call->kv = (mnc_kv){.geo = step->kv,
+                            .pages = table,
+                            .max_pages = mnp_dim(g, p->symbol_max, pages->dim[1]),
+                            .n_pages = (int64_t)(bytes / step->kv.page_bytes),
+                            .base = base};
+    else
+        call->states = (mnc_states){.geo = step->state,
+                                    .pages = table,
+                                    .n_pages = (int64_t)(bytes / step->state.page_bytes),
+                                    .base = base};
 }
 
 /* What step i is called with, as far as it does not depend on the values of symbols. */
@@ -177,7 +188,6 @@ static mn_status context_fill_call(mn_context *c, uint32_t i, mn_error *err) {
     call->n_attr = n->n_attr;
     call->user = step->op.user;
     call->maker = NULL;
-    call->kv.geo = step->kv;
     call->shared = c->scratch + p->arena_bytes + step->shared_at;
     for (uint32_t j = 0; j < n->n_in; j++)
         context_resolve(c, mnp_in(g, n, j), &call->in[j]);
@@ -187,10 +197,7 @@ static mn_status context_fill_call(mn_context *c, uint32_t i, mn_error *err) {
     call->max_rows = 1;
     if (lead && lead->n_dim)
         call->max_rows = mnp_dim(g, p->symbol_max, lead->dim[0]);
-    if (n->op == MN_OP_KV_STORE)
-        fill_kv(c, call, MN_KV_STORE_KV, MN_KV_STORE_PAGES);
-    if (n->op == MN_OP_ATTENTION)
-        fill_kv(c, call, MN_ATTENTION_KV, MN_ATTENTION_PAGES);
+    fill_memory(c, step, call);
     return MN_OK;
 }
 

@@ -68,6 +68,14 @@ typedef struct {
     uint8_t *base;
 } mnc_kv;
 
+/* The states of one group (mnp_state), this node's layer in them. */
+typedef struct {
+    mnp_state geo;
+    const int32_t *pages; /* STATES [n_slots, 2] */
+    int64_t n_pages;      /* in the buffer */
+    uint8_t *base;
+} mnc_states;
+
 /* One node in one execution, the same for all parts. */
 typedef struct mnc_call mnc_call;
 struct mnc_call {
@@ -76,8 +84,9 @@ struct mnc_call {
     mnc_operand out[MNC_MAX_OUT];
     const uint64_t *attr;
     uint32_t n_attr;
-    mnc_kv kv;  /* KV_STORE and ATTENTION */
-    void *user; /* from mnc_op.user */
+    mnc_kv kv;         /* KV_STORE and ATTENTION */
+    mnc_states states; /* CONV_STATE, SSM_SCAN and GATED_DELTA */
+    void *user;        /* from mnc_op.user */
     /* mnc_op.shared_bytes of scratch, 64-byte aligned, the same for all parts, this node's
          * during the node */
     void *shared;
@@ -147,6 +156,20 @@ static inline uint8_t *mnc_kv_k(const mnc_kv *kv, int32_t page) {
 static inline uint8_t *mnc_kv_v(const mnc_kv *kv, int32_t page) {
     return mnc_kv_k(kv, page) + kv->geo.v_offset;
 }
+/* The node's layer of the state that a slot begins the step with (NULL: zeros), and of the one that
+ * it leaves behind (NULL: it has none, and no rows). */
+static inline const float *mnc_state_from(const mnc_states *s, int32_t slot) {
+    const int32_t page = s->pages[2 * (int64_t)slot];
+    if (page < 0)
+        return NULL;
+    return (const float *)(s->base + (uint64_t)page * s->geo.page_bytes + s->geo.layer_at);
+}
+static inline float *mnc_state_to(const mnc_states *s, int32_t slot) {
+    const int32_t page = s->pages[2 * (int64_t)slot + 1];
+    if (page < 0)
+        return NULL;
+    return (float *)(s->base + (uint64_t)page * s->geo.page_bytes + s->geo.layer_at);
+}
 
 /* Row `slot` of SLOTS or PARAMS: rows lie 4 * dim[1] bytes apart. */
 static inline void *mnc_row_of(const mnc_operand *rows, int32_t slot) {
@@ -197,6 +220,7 @@ typedef struct {
     bool owns_user;
     uint64_t worker_bytes;
     uint64_t shared_bytes;
+    uint64_t n_state; /* numbers of the node's layer of states */
 } mnc_op;
 
 /* What prepare and verdict look at: shapes with symbols at their maximum, dtypes of weights. */

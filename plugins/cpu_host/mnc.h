@@ -65,6 +65,7 @@ typedef struct {
     uint32_t node;
     mnc_op op;
     mnp_kv kv;          /* KV_STORE and ATTENTION */
+    mnp_state state;    /* CONV_STATE, SSM_SCAN and GATED_DELTA */
     uint64_t shared_at; /* behind the arena: where mnc_call.shared begins */
 } mnc_step;
 struct mn_program {
@@ -77,7 +78,6 @@ struct mn_program {
     uint32_t n_workers;
     uint32_t n_steps;
     uint32_t n_sets;
-    mnp_kv_types kv_types;
     uint64_t arena_bytes;
     uint64_t shared_bytes; /* MNC_SHARED areas of the largest mnc_op.shared_bytes */
     uint64_t worker_bytes;
@@ -196,9 +196,10 @@ mn_status mnc_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_er
 mn_status mnc_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);
 mn_status mnc_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void mnc_weights_free(mn_weights *);
-mn_status mnc_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
-mn_status mnc_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
-                      uint32_t, mn_event **, mn_error *);
+mn_status mnc_memory_layout(mn_device *, const mn_compile *, uint32_t, mn_memory_layout *,
+                            mn_error *);
+mn_status mnc_memory_copy(mn_queue *, mn_buffer *, const mn_memory_layout *, const mn_page_copy *,
+                          uint32_t, uint32_t, mn_event **, mn_error *);
 mn_status mnc_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void mnc_program_free(mn_program *);
 mn_status mnc_program_save(const mn_program *, void *, uint64_t *);

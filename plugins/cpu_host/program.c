@@ -57,8 +57,20 @@ mn_status mnc_supports(mn_device *d, const mn_compile *in, mn_verdict *verdicts,
     return mnp_supports(p->host, &c, verdict, &a, verdicts, stride, err);
 }
 
-/* mnc_op of each node, its scratch, its KV geometry. */
-static mn_status program_prepare(mn_program *p, mn_error *err) {
+/* Where the memory of a node's layer lies, if it has one. */
+static mn_status program_find_memory(const mn_compile *c, uint32_t node, uint32_t precision,
+                                     mnc_step *step, mn_error *err) {
+    const mn_node *n = mnp_node(c->graph, node);
+    mnp_memory_node at;
+    if (!mnp_memory_node_of(n, &at))
+        return MN_OK;
+    if (n->op == MN_OP_KV_STORE || n->op == MN_OP_ATTENTION)
+        return mnp_kv_of_node(c, node, precision, &mnc_kv_rules, &step->kv, err);
+    return mnp_state_of_node(c, node, step->op.n_state, &step->state, err);
+}
+
+/* mnc_op of each node, its scratch, where its memory lies. */
+static mn_status program_prepare(const mn_compile *c, mn_program *p, mn_error *err) {
     const mn_graph *g = p->graph;
     mnc_plugin *pl = p->dev->plugin;
     mnc_query q = {
@@ -87,9 +99,7 @@ static mn_status program_prepare(mn_program *p, mn_error *err) {
             p->worker_bytes = st->op.worker_bytes;
         if (st->op.shared_bytes > p->shared_bytes)
             p->shared_bytes = st->op.shared_bytes;
-        if (q.node->op != MN_OP_KV_STORE && q.node->op != MN_OP_ATTENTION)
-            continue;
-        s = mnp_kv_of_node(g, p->lo, p->hi, i, p->kv_types, &mnc_kv_rules, &st->kv, err);
+        s = program_find_memory(c, i, p->precision, st, err);
         if (s)
             return s;
     }
@@ -158,7 +168,6 @@ static mn_status program_plan(mn_device *d, const mn_compile *in, mn_program **o
                       .n_workers = d->plugin->host->workers(d->plugin->host->self)};
     if (!p->n_workers)
         p->n_workers = 1;
-    p->kv_types = mnp_kv_types_of(&c, p->precision);
     p->symbol_max = mnc_new(d, (uint64_t)g->n_symbols * sizeof *p->symbol_max);
     p->steps = mnc_new(d, (uint64_t)(p->hi - p->lo) * sizeof *p->steps);
     p->allocations = mnc_new(d, (uint64_t)g->n_tensors * sizeof *p->allocations);
@@ -169,7 +178,7 @@ static mn_status program_plan(mn_device *d, const mn_compile *in, mn_program **o
     }
     s = mnp_symbols(g, c.symbol_max, NULL, p->symbol_max, err);
     if (!s)
-        s = program_prepare(p, err);
+        s = program_prepare(&c, p, err);
     if (!s)
         s = program_place(p, err);
     if (s)

@@ -26,11 +26,11 @@
 /* NCCL's communicators of a group, one per member that is here; nccl.c. */
 typedef struct cu_nccl cu_nccl;
 
-/* What kv_layout was told by the members; its address is the cookie. */
+/* What memory_layout was told by the members; its address is the cookie. */
 typedef struct cu_group_layout cu_group_layout;
 struct cu_group_layout {
     cu_group_layout *next;
-    mn_kv_layout of[CU_MAX_MEMBERS];
+    mn_memory_layout of[CU_MAX_MEMBERS];
 };
 
 /* Objects of members in other processes are NULL, here and below. */
@@ -146,9 +146,10 @@ mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err)
 mn_status cu_group_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
 mn_status cu_group_member_estimate(mn_device *, uint32_t rank, const mn_compile *, mn_estimate *,
                                    mn_error *);
-mn_status cu_group_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
-mn_status cu_group_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *,
-                           uint32_t, uint32_t, mn_event **, mn_error *);
+mn_status cu_group_memory_layout(mn_device *, const mn_compile *, uint32_t, mn_memory_layout *,
+                                 mn_error *);
+mn_status cu_group_memory_copy(mn_queue *, mn_buffer *, const mn_memory_layout *,
+                               const mn_page_copy *, uint32_t, uint32_t, mn_event **, mn_error *);
 mn_status cu_group_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_error *);
 mn_status cu_group_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
                                mn_error *);

@@ -21,9 +21,7 @@ static mn_status ask(const cu_group *g, const mn_compile *in, question *q, mn_er
 }
 
 static mn_compile for_member(const question *q, uint32_t rank) {
-    mn_compile c = q->host;
-    c.graph = mnp_shard_graph(q->plan, rank);
-    return c;
+    return mnp_shard_compile(q->plan, rank, &q->host);
 }
 
 static uint64_t larger(uint64_t a, uint64_t b) {
@@ -86,8 +84,8 @@ mn_status cu_group_estimate(mn_device *d, const mn_compile *in, mn_estimate *out
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */
-mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group, mn_kv_layout *out,
-                             mn_error *err) {
+mn_status cu_group_memory_layout(mn_device *d, const mn_compile *in, uint32_t group,
+                                 mn_memory_layout *out, mn_error *err) {
     cu_group *g = cu_group_of(d);
     uint64_t most = 0;
     question q;
@@ -100,7 +98,7 @@ mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group,
     for (uint32_t r = 0; r < g->n && !st; r++) {
         const mn_compile c = for_member(&q, r);
         l->of[r].size = sizeof l->of[r];
-        st = mng_kv_layout(cu_member_device(g, r), &c, group, &l->of[r], err);
+        st = mng_memory_layout(cu_member_device(g, r), &c, group, &l->of[r], err);
         most = larger(most, l->of[r].page_bytes);
     }
     mnp_shard_free(q.plan);
@@ -108,7 +106,7 @@ mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group,
         mng_delete(d, l);
         return st;
     }
-    mn_kv_layout all = l->of[0];
+    mn_memory_layout all = l->of[0];
     all.page_bytes = most;
     all.cookie = (uint64_t)(uintptr_t)l;
     pthread_mutex_lock(&g->base.base.lock);
@@ -119,16 +117,16 @@ mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group,
     return MN_OK;
 }
 
-mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *layout,
-                           const mn_page_copy *copies, uint32_t n, uint32_t stride,
-                           mn_event **event, mn_error *err) {
+mn_status cu_group_memory_copy(mn_queue *queue, mn_buffer *kv, const mn_memory_layout *layout,
+                               const mn_page_copy *copies, uint32_t n, uint32_t stride,
+                               mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
     const cu_group *g = cu_group_of_queue(q);
     const cu_group_layout *l = (const cu_group_layout *)(uintptr_t)layout->cookie;
     mn_status st = MN_OK;
     CU_EACH_MEMBER (g, r, !st) {
-        st =
-            mng_kv_copy(q->of[r], cu_member_buffer(kv, r), &l->of[r], copies, n, stride, NULL, err);
+        st = mng_memory_copy(q->of[r], cu_member_buffer(kv, r), &l->of[r], copies, n, stride, NULL,
+                             err);
         st = cu_group_blame(g, r, st, err);
     }
     if (st || !event)

@@ -115,9 +115,10 @@ static void choose_half(mn_program *prog) {
 
 mn_status cu_program_lowered(mn_program *prog, const mnp_unit *lowered, mn_error *err) {
     mng_program *p = &prog->base;
-    const bool floats = p->kv_types.k != MN_Q8_0 && p->kv_types.k == p->kv_types.v;
-    for (uint32_t i = 0; i < p->n_units && floats; i++) {
-        if (lowered[i].pattern == &mnp_pattern_store)
+    for (uint32_t i = 0; i < p->n_units; i++) {
+        const mnp_kv *kv = &p->units[i].kv;
+        const bool floats = kv->k_dtype != MN_Q8_0 && kv->k_dtype == kv->v_dtype;
+        if (lowered[i].pattern == &mnp_pattern_store && floats)
             link_attention(p, i, lowered[i].part[MNP_STORE_ATTENTION]);
     }
     const mn_status st = prog->plan ? cu_find_stops(prog, err) : MN_OK;

@@ -31,8 +31,8 @@ static const mn_backend grouped = {
     .weights_put = cu_group_weights_put,
     .weights_seal = cu_group_weights_seal,
     .weights_free = cu_group_weights_free,
-    .kv_layout = cu_group_kv_layout,
-    .kv_copy = cu_group_kv_copy,
+    .memory_layout = cu_group_memory_layout,
+    .memory_copy = cu_group_memory_copy,
     .compile = cu_group_compile,
     .program_free = cu_group_program_free,
     .program_save = mng_program_save,
@@ -130,14 +130,14 @@ static void any_weights_free(mn_weights *w) {
     if (w)
         table_of(w->dev)->weights_free(w);
 }
-static mn_status any_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                               mn_error *err) {
-    return table_of(d)->kv_layout(d, c, group, out, err);
+static mn_status any_memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                                   mn_memory_layout *out, mn_error *err) {
+    return table_of(d)->memory_layout(d, c, group, out, err);
 }
-static mn_status any_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
-                             const mn_page_copy *copies, uint32_t n, uint32_t stride,
-                             mn_event **event, mn_error *err) {
-    return table_of(q->base.dev)->kv_copy(q, kv, l, copies, n, stride, event, err);
+static mn_status any_memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
+                                 const mn_page_copy *copies, uint32_t n, uint32_t stride,
+                                 mn_event **event, mn_error *err) {
+    return table_of(q->base.dev)->memory_copy(q, kv, l, copies, n, stride, event, err);
 }
 static mn_status any_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     return table_of(d)->compile(d, c, out, err);
@@ -194,8 +194,8 @@ const mn_backend cu_backend = {
     .weights_put = any_weights_put,
     .weights_seal = any_weights_seal,
     .weights_free = any_weights_free,
-    .kv_layout = any_kv_layout,
-    .kv_copy = any_kv_copy,
+    .memory_layout = any_memory_layout,
+    .memory_copy = any_memory_copy,
     .compile = any_compile,
     .program_free = any_program_free,
     .program_save = mng_program_save,

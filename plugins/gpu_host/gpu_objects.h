@@ -262,7 +262,6 @@ typedef struct {
     uint32_t precision; /* the class that it runs in */
     uint32_t flags;     /* MN_COMPILE_* */
     uint32_t n_sets;    /* of bindings, of each context */
-    mnp_kv_types kv_types;
     int64_t *symbol_max;
     mng_unit *units; /* [n_units] */
     uint32_t n_units;

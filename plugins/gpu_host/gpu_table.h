@@ -63,9 +63,10 @@ mn_status mng_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void mng_weights_free(mn_weights *);
 
 /* ---- kv.c ------------------------------------------------------------------------------------ */
-mn_status mng_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
-mn_status mng_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
-                      uint32_t, mn_event **, mn_error *);
+mn_status mng_memory_layout(mn_device *, const mn_compile *, uint32_t, mn_memory_layout *,
+                            mn_error *);
+mn_status mng_memory_copy(mn_queue *, mn_buffer *, const mn_memory_layout *, const mn_page_copy *,
+                          uint32_t, uint32_t, mn_event **, mn_error *);
 /* The class that a program of c runs in. */
 uint32_t mng_precision(const mng_backend *b, const mn_compile *c);
 

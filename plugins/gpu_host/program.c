@@ -19,19 +19,19 @@ static mng_unit unit_of(const mng_backend *b, const mnp_unit *m) {
     return u;
 }
 
-static mn_status find_caches(mng_program *p, mn_error *err) {
+static mn_status find_caches(const mn_compile *c, mng_program *p, mn_error *err) {
     const mnp_kv_rules *rules = &mng_backend_of(p->dev)->limits.kv;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < p->n_units && !st; i++) {
         mng_unit *u = &p->units[i];
         if (mng_cache_tensor(p, u) >= 0)
-            st = mnp_kv_of_node(p->graph, p->lo, p->hi, u->node, p->kv_types, rules, &u->kv, err);
+            st = mnp_kv_of_node(c, u->node, p->precision, rules, &u->kv, err);
     }
     return st;
 }
 
 /* log: as in mnp_lower. */
-static mn_status lower(mn_program *prog, const mn_host *log, mn_error *err) {
+static mn_status lower(const mn_compile *c, mn_program *prog, const mn_host *log, mn_error *err) {
     mng_program *p = mng_program_of(prog);
     const mng_backend *b = mng_backend_of(p->dev);
     const mnp_lowering l = {p->graph, p->lo, p->hi, p->uses};
@@ -49,7 +49,7 @@ static mn_status lower(mn_program *prog, const mn_host *log, mn_error *err) {
     for (uint32_t i = 0; i < p->n_units && !st; i++)
         p->units[i] = unit_of(b, &units[i]);
     if (!st)
-        st = find_caches(p, err);
+        st = find_caches(c, p, err);
     if (!st && b->program_lowered)
         st = b->program_lowered(prog, units, err);
     mnp_delete(h, units);
@@ -114,11 +114,11 @@ static void unit_live(mn_program *prog, uint32_t i) {
         mng_backend_of(p->dev)->program_live(prog, i);
 }
 
-static mn_status plan(mn_program *prog, const mn_host *log, mn_error *err) {
+static mn_status plan(const mn_compile *c, mn_program *prog, const mn_host *log, mn_error *err) {
     mng_program *p = mng_program_of(prog);
     mn_status st = check_nodes(p, err);
     if (!st)
-        st = lower(prog, log, err);
+        st = lower(c, prog, log, err);
     if (st)
         return st;
     mnp_arena_begin(p->graph, p->allocations);
@@ -163,7 +163,6 @@ static mn_status make_program(mn_device *d, const void *as, const mn_compile *in
     p->flags = (uint32_t)c.flags;
     p->n_sets = c.n_sets;
     p->precision = mng_precision(b, &c);
-    p->kv_types = mnp_kv_types_of(&c, p->precision);
     if (!program_alloc(p))
         st = mnp_fail_memory(err, c.graph->n_tensors * sizeof *p->allocations, "a program");
     if (!st && b->program_begin)
@@ -171,7 +170,7 @@ static mn_status make_program(mn_device *d, const void *as, const mn_compile *in
     if (!st)
         st = mnp_symbols(c.graph, c.symbol_max, NULL, p->symbol_max, err);
     if (!st)
-        st = plan(prog, log, err);
+        st = plan(&c, prog, log, err);
     if (st)
         mng_program_free(prog);
     else

@@ -306,15 +306,16 @@ void t_weights_free(mn_weights *set) {
 
 /* ---- KV cache: a plugin that says no to KV_STORE and ATTENTION is never asked for these ------ */
 
-mn_status t_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                      mn_error *err) {
+mn_status t_memory_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_memory_layout *out,
+                          mn_error *err) {
     (void)d;
     (void)c;
     (void)out;
     return t_fail(err, MN_UNSUPPORTED, ~0u, T_ID " keeps no KV cache (asked for group %u)", group);
 }
-mn_status t_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *copies,
-                    uint32_t n, uint32_t stride, mn_event **event, mn_error *err) {
+mn_status t_memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
+                        const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_event **event,
+                        mn_error *err) {
     (void)event;
     (void)q;
     (void)kv;

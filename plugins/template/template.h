@@ -227,9 +227,10 @@ mn_status t_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_erro
 mn_status t_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);
 mn_status t_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void t_weights_free(mn_weights *);
-mn_status t_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
-mn_status t_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
-                    uint32_t, mn_event **, mn_error *);
+mn_status t_memory_layout(mn_device *, const mn_compile *, uint32_t, mn_memory_layout *,
+                          mn_error *);
+mn_status t_memory_copy(mn_queue *, mn_buffer *, const mn_memory_layout *, const mn_page_copy *,
+                        uint32_t, uint32_t, mn_event **, mn_error *);
 /* program.c */
 mn_status t_supports(mn_device *, const mn_compile *, mn_verdict *, uint32_t, mn_error *);
 mn_status t_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);

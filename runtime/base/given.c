@@ -70,9 +70,33 @@ const mn_graph *mn_given_graph(const mn_graph *g, mn_sealed **owner) {
 }
 
 /* ---- questions about a segment --------------------------------------------------------------- */
+static size_t memory_room(const mn_compile *c) {
+    size_t room = mn_sealed_room(c->n_memory, sizeof *c->memory);
+    for (uint32_t i = 0; i < c->n_memory; i++) {
+        const mn_memory_params *m = c->memory[i].params;
+        room = mn_sealed_sum(room, mn_sealed_room(1, sizeof *m));
+        room = mn_sealed_sum(room, mn_sealed_room(m->n_layers, sizeof *m->layers));
+        room = mn_sealed_sum(room, mn_sealed_room(1, sizeof *c->memory[i].layout));
+    }
+    return room;
+}
+
+static void copy_memory(mn_sealed *s, const mn_compile *c, mn_compile *copy) {
+    mn_memory_use *uses = mn_sealed_copy(s, c->memory, c->n_memory, sizeof *uses);
+    for (uint32_t i = 0; i < c->n_memory; i++) {
+        const mn_memory_params *from = c->memory[i].params;
+        mn_memory_params *m = mn_sealed_copy(s, from, 1, sizeof *m);
+        m->layers = mn_sealed_copy(s, from->layers, from->n_layers, sizeof *m->layers);
+        uses[i].params = m;
+        if (uses[i].layout)
+            uses[i].layout = mn_sealed_copy(s, uses[i].layout, 1, sizeof *uses[i].layout);
+    }
+    copy->memory = uses;
+}
+
 const mn_compile *mn_given_compile(const mn_compile *c, mn_sealed **owner) {
     const uint32_t n = c->graph->n_symbols;
-    size_t room = mn_sealed_room(1, sizeof *c);
+    size_t room = mn_sealed_sum(mn_sealed_room(1, sizeof *c), memory_room(c));
     room = mn_sealed_sum(room, mn_sealed_room(n, sizeof *c->symbol_max));
     room = mn_sealed_sum(room, mn_sealed_room(c->cache.len, 1));
     *owner = NULL;
@@ -83,6 +107,7 @@ const mn_compile *mn_given_compile(const mn_compile *c, mn_sealed **owner) {
     copy->symbol_max = mn_sealed_copy(s, c->symbol_max, n, sizeof *c->symbol_max);
     if (c->cache.len)
         copy->cache.ptr = mn_sealed_copy(s, c->cache.ptr, c->cache.len, 1);
+    copy_memory(s, c, copy);
     return given_seal(s, copy, owner);
 }
 

@@ -121,7 +121,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
 static uint32_t common_pages(const mn_engine *e, uint32_t group) {
     uint64_t common = 1;
     for (uint32_t i = 0; i < e->n_devices && common; i++) {
-        const uint64_t own = MN_MAX(e->devices[i].page_tokens[group], 1u);
+        const uint64_t own = MN_MAX(e->devices[i].kv[group].page_tokens, 1u);
         common = common / common_divisor(common, own) * own;
         if (common > 1u << 24)
             common = 0;
@@ -137,15 +137,20 @@ static mn_status join_pages(mn_engine *e, uint32_t group, mn_error *err) {
     const uint64_t common = common_pages(e, group);
     if (!common)
         return mn_fail(err, MN_UNSUPPORTED, "KV pages of sizes that do not go together");
-    g->page_tokens = (uint32_t)common;
-    g->n_pages = (uint32_t)(((uint64_t)max[MN_SYM_CTX] + common - 1) / common);
+    if (kind->state) {
+        g->n_pages = 2;
+    } else {
+        g->page_tokens = (uint32_t)common;
+        g->n_pages = (uint32_t)(((uint64_t)max[MN_SYM_CTX] + common - 1) / common);
+    }
     const uint64_t total = mn_kv_pages_for(kind, g->page_tokens, max, e->ring, e->kv_positions);
     for (uint32_t i = 0; i < e->n_devices; i++)
         if (total > INT32_MAX / mn_page_ratio(e, &e->devices[i], group))
             return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more pages than can be counted");
     g->n_total = (uint32_t)total;
     g->n_own = (uint32_t)mn_kv_pages_of_one(kind, g->page_tokens, max[MN_SYM_CTX], e->ring);
-    e->row_pages = MN_MAX(e->row_pages, g->n_pages);
+    if (!kind->state)
+        e->row_pages = MN_MAX(e->row_pages, g->n_pages);
     return MN_OK;
 }
 
@@ -160,17 +165,20 @@ static mn_status set_pages(mn_engine *e, mn_error *err) {
     if (st)
         return st;
     e->symbol_max[MN_SYM_PAGES] = e->row_pages;
+    for (uint32_t i = 0; i < n_kv; i++)
+        e->group[i].row = e->graph->hp.kv[i].state ? e->group[i].n_pages : e->row_pages;
     for (uint32_t i = 0; i < e->n_devices; i++) {
         mn_engine_device *d = &e->devices[i];
         d->row_pages = 1;
         for (uint32_t k = 0; k < n_kv; k++) {
             const uint32_t n_pages = e->group[k].n_pages * mn_page_ratio(e, d, k);
-            d->row_pages = MN_MAX(d->row_pages, n_pages);
+            if (!e->graph->hp.kv[k].state)
+                d->row_pages = MN_MAX(d->row_pages, n_pages);
         }
         d->symbol_max[MN_SYM_PAGES] = d->row_pages;
-        mn_inputs_lay_out(d->symbol_max, n_kv, &d->in);
+        mn_inputs_lay_out(d->symbol_max, &e->graph->hp, &d->in);
     }
-    mn_inputs_lay_out(e->symbol_max, n_kv, &e->in);
+    mn_inputs_lay_out(e->symbol_max, &e->graph->hp, &e->in);
     return MN_OK;
 }
 
@@ -252,7 +260,9 @@ static mn_status allocate_output(mn_engine *e, mn_error *err) {
 static mn_status create_segments(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        st = mn_engine_segment_ask(e, &e->segments[i], err);
+        st = mn_engine_segment_list(e, &e->segments[i], err);
+    for (uint32_t i = 0; i < e->n_devices && !st; i++)
+        st = mn_engine_memory_ask(e, i, err);
     if (!st)
         st = set_pages(e, err);
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
@@ -266,9 +276,10 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
         st = mn_engine_segment_create(e, s, err);
         e->weight_bytes += s->weight_bytes;
         e->scratch_bytes += s->scratch_bytes;
-        e->kv_bytes += s->kv_bytes;
         e->kept_how |= s->kept_how;
     }
+    for (uint32_t i = 0; i < e->n_devices && !st; i++)
+        st = mn_engine_memory_create(e, i, err);
     return st;
 }
 
@@ -359,6 +370,7 @@ static void free_device(const mn_engine *e, mn_engine_device *d) {
         free_buffer(d, all[i]);
     for (uint32_t t = 0; d->at && t < e->graph->abi.n_tensors; t++)
         free_buffer(d, d->at[t]);
+    mn_engine_memory_free(d);
     if (d->queue)
         MN_WATCHED(mn_callee_of(d), "queue_free", d->backend->queue_free(d->queue));
     mn_free(d->at);

@@ -19,10 +19,13 @@ typedef struct {
 } mn_input_layout;
 
 /* The pages of one KV group as the caller counts them. A page holds page_tokens positions, a
- * multiple of each device's. An entry of its table that holds no page is -1. */
+ * multiple of each device's. An entry of its table that holds no page is -1. A group of states has
+ * page_tokens 0, and a row of two entries: the page that a step begins with, the one that it
+ * leaves. */
 typedef struct {
     uint32_t page_tokens;
-    uint32_t n_pages; /* entries of a sequence's row that are in use */
+    uint32_t row;     /* entries of a sequence's row of the table */
+    uint32_t n_pages; /* of them, those that are in use */
     uint32_t n_total; /* pages that there are */
     uint32_t n_own;   /* of them, a sequence's share (mn_kv_pages_of_one) */
 } mn_engine_group;
@@ -87,7 +90,7 @@ typedef struct {
     uint64_t kv_positions;                  /* as in mn_placement */
     mn_watcher watcher;                     /* of the import; as in mn_placement */
     mn_held_list *held;                     /* sets that it may share; NULL: none */
-    uint32_t row_pages; /* length of a row of the page tables: the most n_pages */
+    uint32_t row_pages; /* MN_SYM_PAGES: the longest row of a table of positions */
     uint32_t precision, kept_how;
     uint64_t weight_bytes; /* of sets that it imported; of those that it shares 0 */
     uint64_t kv_bytes, scratch_bytes;
@@ -117,9 +120,9 @@ typedef struct {
     bool logits_made, logits_crosses; /* crosses: bound even where no step wants it */
 } mn_engine;
 
-/* The row of a sequence in a group's page table: [row_pages] of the packed inputs. */
+/* The row of a sequence in a group's page table: [row] of the packed inputs. */
 static inline uint32_t mn_engine_row(const mn_engine *e, uint32_t group, uint32_t slot) {
-    return e->in.pages[group] + slot * e->row_pages;
+    return e->in.pages[group] + slot * e->group[group].row;
 }
 /* ring: steps in flight at most. The graph and the model's files outlive the engine. MN_INVALID: a
  * placement that tears apart what belongs on one device. *fault (may be NULL), when creation

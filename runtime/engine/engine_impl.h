@@ -3,6 +3,7 @@
 #ifndef MN_ENGINE_IMPL_H
 #define MN_ENGINE_IMPL_H
 #include "engine/engine.h"
+#include "memory_uses.h"
 #include "usual.h"
 #include <string.h>
 
@@ -12,10 +13,14 @@ typedef struct mn_engine_device {
     const mn_backend *backend;
     mn_device *device;
     mn_queue *queue;
-    bool unified;                          /* its buffers can be mapped */
-    uint32_t page_tokens[MN_MAX_KV_GROUP]; /* 0 = nothing of the group here */
-    uint32_t row_pages;                    /* as in mn_engine, by its own pages */
-    int64_t symbol_max[MN_SYM_COUNT];      /* with its own pages */
+    bool unified; /* its buffers can be mapped */
+    /* what the nodes of its segments remember; kv: page_bytes 0 = nothing of the group here */
+    mn_memory_uses memory;
+    mn_memory_layout kv[MN_MAX_KV_GROUP];
+    uint64_t group_bytes[MN_MAX_KV_GROUP];
+    mn_buffer *pages_kv[MN_MAX_KV_GROUP];
+    uint32_t row_pages;               /* as in mn_engine, by its own pages */
+    int64_t symbol_max[MN_SYM_COUNT]; /* with its own pages */
     mn_input_layout in;
     int32_t *packed; /* the inputs with its own page table; NULL: the caller's block serves */
     mn_buffer *inputs, *slots, *history, *params;
@@ -34,10 +39,7 @@ typedef struct mn_engine_device {
 /* Nodes [node_lo, node_hi) on one device. */
 typedef struct mn_engine_segment {
     uint32_t device, node_lo, node_hi, precision, k_dtype, v_dtype, row_grain, kept_how;
-    mn_kv_layout kv[MN_MAX_KV_GROUP]; /* page_tokens 0 = nothing of the group here */
-    uint64_t group_bytes[MN_MAX_KV_GROUP];
-    mn_buffer *pages_kv[MN_MAX_KV_GROUP];
-    uint64_t weight_bytes, scratch_bytes, kv_bytes;
+    uint64_t weight_bytes, scratch_bytes;
     mn_weights *weights;
     mn_held *held; /* what others share of them; NULL: nobody can */
     mn_program *program;
@@ -95,11 +97,12 @@ mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_
                           mn_buffer **out, mn_error *err);
 
 /* ---- layout.c: the packed block -------------------------------------------------------------- */
-void mn_inputs_lay_out(const int64_t *symbol_max, uint32_t n_kv, mn_input_layout *l);
+void mn_inputs_lay_out(const int64_t *symbol_max, const mn_hparams *hp, mn_input_layout *l);
 /* How many pages of the device make one of the caller's. */
 static inline uint32_t mn_page_ratio(const mn_engine *e, const mn_engine_device *d,
                                      uint32_t group) {
-    return d->page_tokens[group] ? e->group[group].page_tokens / d->page_tokens[group] : 1;
+    const uint32_t own = d->kv[group].page_tokens;
+    return own ? e->group[group].page_tokens / own : 1;
 }
 /* The caller's pages into the device's own: page p becomes pages p * ratio, p * ratio + 1 ... */
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed);
@@ -107,9 +110,14 @@ void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *pa
  * overflow. */
 bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes);
 
+/* ---- memory.c: what sequences remember on a device ------------------------------------------- */
+/* Layouts of all groups of the device, once its segments are listed. */
+mn_status mn_engine_memory_ask(mn_engine *e, uint32_t device, mn_error *err);
+/* The buffers, once it is known how many pages there are. */
+mn_status mn_engine_memory_create(mn_engine *e, uint32_t device, mn_error *err);
+void mn_engine_memory_free(mn_engine_device *d);
+
 /* ---- segment.c ------------------------------------------------------------------------------- */
-/* KV layout; pages of its device */
-mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *err);
 mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error *err);
 /* The sets of bindings: without the logits, and with them. */
 enum { MN_SET_PLAIN, MN_SET_LOGITS };

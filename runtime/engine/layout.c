@@ -13,10 +13,9 @@ static uint32_t place_input(mn_input_layout *l, int64_t n) {
     return at;
 }
 
-void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
+void mn_inputs_lay_out(const int64_t *s, const mn_hparams *hp, mn_input_layout *l) {
     const int64_t rows = s[MN_SYM_TOKENS];
     const int64_t outputs = s[MN_SYM_OUTPUTS];
-    const int64_t table = s[MN_SYM_SLOTS] * s[MN_SYM_PAGES];
     *l = (mn_input_layout){0};
     l->step = place_input(l, MN_STEP_WORDS);
     l->src = place_input(l, rows);
@@ -28,8 +27,8 @@ void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
     l->target = place_input(l, outputs);
     l->draft = place_input(l, outputs);
     l->head = l->total;
-    for (uint32_t i = 0; i < n_kv; i++)
-        l->pages[i] = place_input(l, table);
+    for (uint32_t i = 0; i < hp->n_kv; i++)
+        l->pages[i] = place_input(l, s[MN_SYM_SLOTS] * (hp->kv[i].state ? 2 : s[MN_SYM_PAGES]));
 }
 
 /* Page p of the caller is pages p * ratio, p * ratio + 1, ... of the device; -1: no page. */
@@ -47,10 +46,11 @@ static void expand_page(int32_t page, uint32_t ratio, int32_t *to) {
 static void expand_group(const mn_engine *e, mn_engine_device *d, uint32_t group,
                          const int32_t *packed) {
     const uint32_t ratio = mn_page_ratio(e, d, group);
+    const uint32_t row = e->graph->hp.kv[group].state ? e->group[group].row : d->row_pages;
     const int64_t n_slots = e->symbol_max[MN_SYM_SLOTS];
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         const int32_t *from = packed + mn_engine_row(e, group, slot);
-        int32_t *to = d->packed + d->in.pages[group] + (size_t)slot * d->row_pages;
+        int32_t *to = d->packed + d->in.pages[group] + (size_t)slot * row;
         for (uint32_t i = 0; i < e->group[group].n_pages; i++)
             expand_page(from[i], ratio, to + i * ratio);
     }

@@ -38,41 +38,40 @@ static bool is_direct(const mn_engine_device *d) {
     return d->unified && !(d->record->info.flags & MN_DEVICE_ASYNC);
 }
 
-static uint64_t own_page_bytes(const mn_engine *e, const mn_engine_segment *s, uint32_t group) {
-    const uint64_t ratio = mn_page_ratio(e, &e->devices[s->device], group);
-    return s->pages_kv[group] ? ratio * s->kv[group].page_bytes : 0;
+static uint64_t own_page_bytes(const mn_engine *e, const mn_engine_device *d, uint32_t group) {
+    return d->pages_kv[group] ? mn_page_ratio(e, d, group) * d->kv[group].page_bytes : 0;
 }
 
 uint64_t mn_engine_page_bytes(const mn_engine *e, uint32_t group) {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < e->n_segments; i++)
-        bytes += own_page_bytes(e, &e->segments[i], group);
+    for (uint32_t i = 0; i < e->n_devices; i++)
+        bytes += own_page_bytes(e, &e->devices[i], group);
     return bytes;
 }
 
 /* ---- what pages are like --------------------------------------------------------------------- */
-static mn_status pages_map(mn_engine *e, mn_engine_segment *s, uint32_t group, char **map,
+static mn_status pages_map(mn_engine *e, uint32_t device, uint32_t group, char **map,
                            mn_error *err) {
-    mn_engine_device *d = &e->devices[s->device];
+    mn_engine_device *d = &e->devices[device];
     void *at = NULL;
     mn_status st = MN_OK;
-    MN_WATCHED(mn_callee_of(d), "map", st = d->backend->map(s->pages_kv[group], &at, err));
+    MN_WATCHED(mn_callee_of(d), "map", st = d->backend->map(d->pages_kv[group], &at, err));
     *map = at;
-    return mn_engine_note(e, s->device, st);
+    return mn_engine_note(e, device, st);
 }
 
 /* Reads bytes of a buffer and waits for them. */
-static mn_status read_back(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_buffer *pinned,
+static mn_status read_back(mn_engine *e, uint32_t device, uint32_t group, mn_buffer *pinned,
                            uint64_t bytes, mn_error *err) {
-    mn_engine_device *d = &e->devices[s->device];
+    mn_engine_device *d = &e->devices[device];
     mn_event *done = NULL;
     mn_status st;
     MN_WATCHED_FOR(mn_callee_of(d), "read", MN_MOVES_NS(bytes),
-                   MN_RETRY(st, d->backend->read(d->queue, s->pages_kv[group], 0, pinned, 0, bytes,
+                   MN_RETRY(st, d->backend->read(d->queue, d->pages_kv[group], 0, pinned, 0, bytes,
                                                  &done, err)));
     if (!st)
         st = mn_event_settle(d->backend, mn_callee_of(d), MN_MOVES_NS(bytes), &done, err);
-    return mn_engine_note(e, s->device, st);
+    return mn_engine_note(e, device, st);
 }
 
 static void fill_pattern(unsigned char *to, uint64_t bytes, uint64_t seed) {
@@ -82,47 +81,47 @@ static void fill_pattern(unsigned char *to, uint64_t bytes, uint64_t seed) {
 
 /* Page 0 is copied over page 1 by the plugin: then page 1 has its bytes, and page 0 too. Both are
  * zeroed in the end. pages: [2 * bytes], used for both. */
-static mn_status test_with(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_buffer *pinned,
+static mn_status test_with(mn_engine *e, uint32_t device, uint32_t group, mn_buffer *pinned,
                            const char *map, unsigned char *pages, mn_error *err) {
-    mn_engine_device *d = &e->devices[s->device];
-    const uint64_t bytes = s->kv[group].page_bytes;
-    const mn_kv_layout layout = s->kv[group];
+    mn_engine_device *d = &e->devices[device];
+    const uint64_t bytes = d->kv[group].page_bytes;
+    const mn_memory_layout layout = d->kv[group];
     const mn_page_copy copy = {.src_page = 0, .dst_page = 1, .n_tokens = layout.page_tokens};
     fill_pattern(pages, 2 * bytes, bytes);
-    mn_status st = mn_engine_write(d, s->pages_kv[group], 0, pages, 2 * bytes, err);
+    mn_status st = mn_engine_write(d, d->pages_kv[group], 0, pages, 2 * bytes, err);
     if (!st)
-        MN_WATCHED_FOR(mn_callee_of(d), "kv_copy", MN_MOVES_NS(bytes),
-                       MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &layout,
-                                                        &copy, 1, sizeof copy, NULL, err)));
+        MN_WATCHED_FOR(mn_callee_of(d), "memory_copy", MN_MOVES_NS(bytes),
+                       MN_RETRY(st, d->backend->memory_copy(d->queue, d->pages_kv[group], &layout,
+                                                            &copy, 1, sizeof copy, NULL, err)));
     if (!st)
-        st = read_back(e, s, group, pinned, 2 * bytes, err);
+        st = read_back(e, device, group, pinned, 2 * bytes, err);
     if (st)
-        return mn_engine_note(e, s->device, st);
+        return mn_engine_note(e, device, st);
     const bool same = !memcmp(map, pages, bytes) && !memcmp(map + bytes, pages, bytes);
     memset(pages, 0, 2 * bytes);
-    st = mn_engine_write(d, s->pages_kv[group], 0, pages, 2 * bytes, err);
+    st = mn_engine_write(d, d->pages_kv[group], 0, pages, 2 * bytes, err);
     if (!st && !same)
         st = mn_fail(err, MN_UNSUPPORTED, "%s does not keep pages one behind the other",
                      d->record->name);
-    return mn_engine_note(e, s->device, st);
+    return mn_engine_note(e, device, st);
 }
 
-static mn_status test_group(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
-    mn_engine_device *d = &e->devices[s->device];
-    const uint64_t bytes = s->kv[group].page_bytes;
+static mn_status test_group(mn_engine *e, uint32_t device, uint32_t group, mn_error *err) {
+    mn_engine_device *d = &e->devices[device];
+    const uint64_t bytes = d->kv[group].page_bytes;
     mn_buffer *pinned = NULL;
     void *map = NULL;
-    if (s->group_bytes[group] / 2 < bytes)
+    if (d->group_bytes[group] / 2 < bytes)
         return mn_fail(err, MN_UNSUPPORTED, "the KV cache has one page");
     unsigned char *pages = mn_alloc(2, (size_t)bytes);
     if (!pages)
         return mn_fail_memory(err, 2 * bytes);
     const uint32_t kind = MN_MEM_HOST_PINNED | MN_UNZEROED;
-    mn_status st = mn_engine_alloc(e, s->device, 2 * bytes, kind, &pinned, err);
+    mn_status st = mn_engine_alloc(e, device, 2 * bytes, kind, &pinned, err);
     if (!st)
-        st = mn_engine_note(e, s->device, d->backend->map(pinned, &map, err));
+        st = mn_engine_note(e, device, d->backend->map(pinned, &map, err));
     if (!st)
-        st = test_with(e, s, group, pinned, map, pages, err);
+        st = test_with(e, device, group, pinned, map, pages, err);
     if (pinned)
         MN_WATCHED(mn_callee_of(d), "buffer_free", d->backend->buffer_free(pinned));
     mn_free(pages);
@@ -131,14 +130,13 @@ static mn_status test_group(mn_engine *e, mn_engine_segment *s, uint32_t group, 
 
 mn_status mn_engine_test_pages(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < e->n_segments && !st; i++) {
-        mn_engine_segment *s = &e->segments[i];
-        const mn_device_record *record = e->devices[s->device].record;
-        if (record->n_members)
-            return mn_fail(err, MN_UNSUPPORTED, "%s is a group of devices", record->name);
+    for (uint32_t i = 0; i < e->n_devices && !st; i++) {
+        const mn_engine_device *d = &e->devices[i];
+        if (d->record->n_members)
+            return mn_fail(err, MN_UNSUPPORTED, "%s is a group of devices", d->record->name);
         for (uint32_t k = 0; k < e->graph->hp.n_kv && !st; k++)
-            if (s->pages_kv[k])
-                st = test_group(e, s, k, err);
+            if (d->pages_kv[k])
+                st = test_group(e, i, k, err);
     }
     return st;
 }
@@ -152,11 +150,14 @@ static void describe_segment(const mn_engine *e, const mn_engine_segment *s, mn_
     mn_text_printf(to, "  plugin %.*s %s, build %s\n", MN_STR_ARG(p->id),
                    p->version ? p->version : "", p->build_id ? p->build_id : "");
     mn_text_printf(to, "  class %u, keys %u, values %u\n", s->precision, s->k_dtype, s->v_dtype);
+}
+
+static void describe_memory(const mn_engine *e, const mn_engine_device *d, mn_text *to) {
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++) {
-        const mn_kv_layout *l = &s->kv[i];
-        if (s->pages_kv[i])
-            mn_text_printf(to, "  group %u: pages of %u tokens, %llu bytes, flags %llu %llu\n", i,
-                           l->page_tokens, (unsigned long long)l->page_bytes,
+        const mn_memory_layout *l = &d->kv[i];
+        if (d->pages_kv[i])
+            mn_text_printf(to, "group %u on %s: pages of %u tokens, %llu bytes, flags %llu %llu\n",
+                           i, d->record->name, l->page_tokens, (unsigned long long)l->page_bytes,
                            (unsigned long long)l->flags, (unsigned long long)l->cookie);
     }
 }
@@ -170,6 +171,8 @@ void mn_engine_describe_pages(const mn_engine *e, mn_text *to) {
         mn_text_printf(to, "group %u: pages of %u tokens\n", i, e->group[i].page_tokens);
     for (uint32_t i = 0; i < e->n_segments; i++)
         describe_segment(e, &e->segments[i], to);
+    for (uint32_t i = 0; i < e->n_devices; i++)
+        describe_memory(e, &e->devices[i], to);
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -179,9 +182,8 @@ static mn_status stage_create(mn_engine *e, uint32_t device, const uint32_t *n_p
     mn_engine_device *d = &e->devices[device];
     stage *x = &e->pages->stages[device];
     void *map = NULL;
-    for (uint32_t i = 0; i < e->n_segments; i++)
-        for (uint32_t k = 0; k < e->graph->hp.n_kv && e->segments[i].device == device; k++)
-            x->bytes += n_pages[k] * own_page_bytes(e, &e->segments[i], k);
+    for (uint32_t k = 0; k < e->graph->hp.n_kv; k++)
+        x->bytes += n_pages[k] * own_page_bytes(e, d, k);
     if (is_direct(d) || !x->bytes)
         return MN_OK;
     const uint32_t kind = MN_MEM_HOST_PINNED | MN_UNZEROED;
@@ -265,24 +267,24 @@ static mn_status fetch_staged(mn_engine *e, fetch_place *x, uint32_t place, mn_b
     return MN_OK;
 }
 
-/* One of the caller's pages of one segment. */
-static mn_status fetch_segment(mn_engine *e, mn_engine_segment *s, uint32_t place, uint32_t group,
-                               int32_t page, char *to, mn_error *err) {
+/* One of the caller's pages on one device. */
+static mn_status fetch_own(mn_engine *e, uint32_t device, uint32_t place, uint32_t group,
+                           int32_t page, char *to, mn_error *err) {
     fetch_place *x = &e->pages->places[place];
-    const mn_engine_device *d = &e->devices[s->device];
-    const uint64_t bytes = s->kv[group].page_bytes;
+    const mn_engine_device *d = &e->devices[device];
+    const uint64_t bytes = d->kv[group].page_bytes;
     const uint32_t ratio = mn_page_ratio(e, d, group);
     char *map = NULL;
     mn_status st = MN_OK;
     if (is_direct(d))
-        st = pages_map(e, s, group, &map, err);
+        st = pages_map(e, device, group, &map, err);
     for (uint32_t i = 0; i < ratio && !st; i++) {
         const uint64_t at = ((uint64_t)page * ratio + i) * bytes;
-        const fetched_part part = {s->device, x->used[s->device], bytes, to + i * bytes};
+        const fetched_part part = {device, x->used[device], bytes, to + i * bytes};
         if (map)
             memcpy(part.to, map + at, bytes);
         else
-            st = fetch_staged(e, x, place, s->pages_kv[group], &part, at, err);
+            st = fetch_staged(e, x, place, d->pages_kv[group], &part, at, err);
     }
     return st;
 }
@@ -290,12 +292,11 @@ static mn_status fetch_segment(mn_engine *e, mn_engine_segment *s, uint32_t plac
 mn_status mn_engine_fetch_page(mn_engine *e, uint32_t place, uint32_t group, int32_t page, char *to,
                                mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < e->n_segments && !st; i++) {
-        mn_engine_segment *s = &e->segments[i];
-        if (!s->pages_kv[group])
+    for (uint32_t i = 0; i < e->n_devices && !st; i++) {
+        if (!e->devices[i].pages_kv[group])
             continue;
-        st = fetch_segment(e, s, place, group, page, to, err);
-        to += own_page_bytes(e, s, group);
+        st = fetch_own(e, i, place, group, page, to, err);
+        to += own_page_bytes(e, &e->devices[i], group);
     }
     return st;
 }
@@ -336,34 +337,33 @@ void mn_engine_fetch_drop(mn_engine *e, uint32_t place) {
 }
 
 /* ---- into devices ---------------------------------------------------------------------------- */
-static mn_status store_segment(mn_engine *e, mn_engine_segment *s, uint32_t group, int32_t page,
-                               const char *from, mn_error *err) {
-    mn_engine_device *d = &e->devices[s->device];
-    const uint64_t bytes = s->kv[group].page_bytes;
+static mn_status store_own(mn_engine *e, uint32_t device, uint32_t group, int32_t page,
+                           const char *from, mn_error *err) {
+    mn_engine_device *d = &e->devices[device];
+    const uint64_t bytes = d->kv[group].page_bytes;
     const uint32_t ratio = mn_page_ratio(e, d, group);
     char *map = NULL;
     mn_status st = MN_OK;
     if (is_direct(d))
-        st = pages_map(e, s, group, &map, err);
+        st = pages_map(e, device, group, &map, err);
     for (uint32_t i = 0; i < ratio && !st; i++) {
         const uint64_t at = ((uint64_t)page * ratio + i) * bytes;
         if (map)
             memcpy(map + at, from + i * bytes, bytes);
         else
-            st = mn_engine_write(d, s->pages_kv[group], at, from + i * bytes, bytes, err);
+            st = mn_engine_write(d, d->pages_kv[group], at, from + i * bytes, bytes, err);
     }
-    return mn_engine_note(e, s->device, st);
+    return mn_engine_note(e, device, st);
 }
 
 mn_status mn_engine_store_page(mn_engine *e, uint32_t group, int32_t page, const char *from,
                                mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < e->n_segments && !st; i++) {
-        mn_engine_segment *s = &e->segments[i];
-        if (!s->pages_kv[group])
+    for (uint32_t i = 0; i < e->n_devices && !st; i++) {
+        if (!e->devices[i].pages_kv[group])
             continue;
-        st = store_segment(e, s, group, page, from, err);
-        from += own_page_bytes(e, s, group);
+        st = store_own(e, i, group, page, from, err);
+        from += own_page_bytes(e, &e->devices[i], group);
     }
     return st;
 }

@@ -321,19 +321,19 @@ mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *id
 }
 
 /* One call: the layout and the page are copies of its own. */
-static mn_status copy_own_page(const mn_engine_device *d, const mn_engine_segment *s,
-                               uint32_t group, mn_page_copy page, mn_error *err) {
-    const mn_kv_layout layout = s->kv[group];
-    return d->backend->kv_copy(d->queue, s->pages_kv[group], &layout, &page, 1, sizeof page, NULL,
-                               err);
+static mn_status copy_own_page(const mn_engine_device *d, uint32_t group, mn_page_copy page,
+                               mn_error *err) {
+    const mn_memory_layout layout = d->kv[group];
+    return d->backend->memory_copy(d->queue, d->pages_kv[group], &layout, &page, 1, sizeof page,
+                                   NULL, err);
 }
 
-/* On one segment's device: one of the caller's pages is `ratio` of the device's. */
-static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_page_copy c,
+/* On one device: one of the caller's pages is `ratio` of the device's. */
+static mn_status copy_page_of(mn_engine *e, uint32_t device, uint32_t group, mn_page_copy c,
                               mn_error *err) {
-    mn_engine_device *d = &e->devices[s->device];
+    const mn_engine_device *d = &e->devices[device];
     const uint32_t ratio = mn_page_ratio(e, d, group);
-    const uint32_t per = d->page_tokens[group];
+    const uint32_t per = d->kv[group].page_tokens;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < ratio && i * per < c.n_tokens && !st; i++) {
         const mn_page_copy own = {
@@ -341,17 +341,17 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group
             .dst_page = c.dst_page * ratio + i,
             .n_tokens = MN_MIN(per, c.n_tokens - i * per),
         };
-        MN_WATCHED_FOR(mn_callee_of(d), "kv_copy", MN_MOVES_NS(0),
-                       MN_RETRY(st, copy_own_page(d, s, group, own, err)));
+        MN_WATCHED_FOR(mn_callee_of(d), "memory_copy", MN_MOVES_NS(0),
+                       MN_RETRY(st, copy_own_page(d, group, own, err)));
     }
-    return mn_engine_note(e, s->device, st);
+    return mn_engine_note(e, device, st);
 }
 
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        if (e->segments[i].pages_kv[group])
-            st = copy_page_of(e, &e->segments[i], group, copy, err);
+    for (uint32_t i = 0; i < e->n_devices && !st; i++)
+        if (e->devices[i].pages_kv[group])
+            st = copy_page_of(e, i, group, copy, err);
     return st;
 }
 

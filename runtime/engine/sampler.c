@@ -101,8 +101,6 @@ static const mn_compile *question(const mn_engine_sampler *x, const mn_offer *o,
         .node_hi = x->graph->abi.n_nodes,
         .symbol_max = x->symbols,
         .weights = x->weights,
-        .k_dtype = MN_F32,
-        .v_dtype = MN_F32,
         .n_sets = 1,
     };
     const mn_compile *given = mn_given_compile(&c, owner);

@@ -1,8 +1,8 @@
-/* segment.c -- a run of nodes on one device: its weights, its program, its KV pages, its bindings.
+/* segment.c -- a run of nodes on one device: its weights, its program, its bindings.
  *
- * A segment is asked first (KV layout, tensors), when all pages are known it is created, and once
- * every tensor has its buffer it is bound. It owns what it made on its device; queue and buffers of
- * inputs and state are the device's, shared by its segments. */
+ * A segment lists its tensors first, when all pages are known it is created, and once every tensor
+ * has its buffer it is bound. It owns what it made on its device; queue and buffers of inputs and
+ * state are the device's, shared by its segments. */
 #include "engine/engine_impl.h"
 #include "engine/weights.h"
 #include "base/arithmetic.h"
@@ -47,7 +47,7 @@ mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_er
 const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s,
                                              const mn_model_graph *graph, mn_sealed **owner,
                                              mn_error *err) {
-    const mn_compile c = {
+    mn_compile c = {
         .size = sizeof c,
         .precision = s->precision,
         .graph = graph->given,
@@ -55,71 +55,13 @@ const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine
         .node_hi = s->node_hi,
         .symbol_max = device_of(e, s)->symbol_max,
         .weights = s->weights,
-        .k_dtype = s->k_dtype,
-        .v_dtype = s->v_dtype,
         .n_sets = MN_BINDING_SETS,
     };
+    mn_memory_uses_give(&device_of(e, s)->memory, &c);
     const mn_compile *given = mn_given_compile(&c, owner);
     if (!given)
         mn_fail_memory(err, sizeof c);
     return given;
-}
-
-/* An ATTENTION reads what a KV_STORE of the same segment stored: the pages are the segment's own.
- * here: the KV groups that are stored. */
-static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *here,
-                          mn_error *err) {
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
-        const mn_node *n = &g->nodes[i];
-        if (n->op == MN_OP_KV_STORE)
-            here[mn_node_attr(g, n, MN_KV_STORE_ATTR_GROUP)] = true;
-        bool found = n->op != MN_OP_ATTENTION;
-        for (uint32_t j = s->node_lo; j < i && !found; j++)
-            found = mn_node_stores_for(g, &g->nodes[j], n);
-        if (!found)
-            return mn_fail_node(
-                err, MN_INVALID, i,
-                "segment [%u, %u): node %u is an ATTENTION whose KV_STORE lies in another segment",
-                s->node_lo, s->node_hi, i);
-    }
-    return MN_OK;
-}
-
-/* The layout of the group's pages here. All segments of a device have pages of one size, since they
- * share its page tables. */
-static mn_status ask_group(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
-    mn_engine_device *d = device_of(e, s);
-    mn_kv_layout *kv = &s->kv[group];
-    mn_sealed *pages;
-    const mn_compile *c = mn_engine_segment_question(e, s, e->graph, &pages, err);
-    mn_status st = MN_OK;
-    if (!c)
-        return MN_OUT_OF_MEMORY;
-    *kv = (mn_kv_layout){.size = sizeof *kv};
-    MN_WATCHED(mn_callee_of(d), "kv_layout",
-               st = d->backend->kv_layout(d->device, c, group, kv, err));
-    mn_sealed_free(pages);
-    if (st)
-        return mn_engine_note(e, s->device, st);
-    if (!kv->page_tokens || !kv->page_bytes)
-        return mn_fail(err, MN_UNSUPPORTED, "%s states KV pages of no size", d->record->name);
-    if (d->page_tokens[group] && d->page_tokens[group] != kv->page_tokens)
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "%s has KV pages of %u tokens for one segment and of %u for another",
-                       d->record->name, d->page_tokens[group], kv->page_tokens);
-    d->page_tokens[group] = kv->page_tokens;
-    return MN_OK;
-}
-
-mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *err) {
-    bool here[MN_MAX_KV_GROUP] = {0};
-    mn_status st = check_kv(&e->graph->abi, s, here, err);
-    if (!st)
-        st = mn_engine_segment_list(e, s, err);
-    for (uint32_t i = 0; i < MN_MAX_KV_GROUP && !st; i++)
-        if (here[i])
-            st = ask_group(e, s, i, err);
-    return st;
 }
 
 /* Asked again with the pages that the engine has in the end: another size than in negotiation. */
@@ -138,21 +80,6 @@ static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     s->scratch_bytes = x.scratch;
     s->row_grain = x.row_grain;
     return st;
-}
-
-/* Pages of the group for all sequences. Zeroed where the layout needs that alone. */
-static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
-    const mn_kv_layout *kv = &s->kv[group];
-    const uint64_t ratio = mn_page_ratio(e, device_of(e, s), group);
-    const uint64_t n = e->group[group].n_total * ratio;
-    uint64_t *bytes = &s->group_bytes[group];
-    if (!mn_mul_u64(n, kv->page_bytes, bytes) || !mn_add_u64(s->kv_bytes, *bytes, &s->kv_bytes))
-        return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more bytes than can be counted");
-    const bool zeroed = kv->flags & MN_KV_ZEROED;
-    uint32_t kind = MN_MEM_DEVICE;
-    if (!zeroed)
-        kind = MN_MEM_DEVICE | MN_UNZEROED;
-    return mn_engine_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
 }
 
 static mn_held_question held_question(const mn_engine *e, const mn_engine_segment *s) {
@@ -244,11 +171,7 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
                    st = mn_usual_context(d->backend, s->program, d->queue, &s->context, err));
-    mn_engine_note(e, s->device, st);
-    for (uint32_t i = 0; i < e->graph->hp.n_kv && !st; i++)
-        if (s->kv[i].page_tokens)
-            st = allocate_pages(e, s, i, err);
-    return st;
+    return mn_engine_note(e, s->device, st);
 }
 
 /* Where tensor t lies in the packed inputs of the device, in int32; -1 = it is no input. */
@@ -293,8 +216,8 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t set
     *b = (mn_binding){.tensor = t};
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
         if (id == io->kv[i]) {
-            b->buffer = s->pages_kv[i];
-            b->bytes = s->group_bytes[i];
+            b->buffer = d->pages_kv[i];
+            b->bytes = d->group_bytes[i];
             return true;
         }
     if (id == io->logits && set != MN_SET_LOGITS && !e->logits_crosses)
@@ -354,8 +277,9 @@ static void own_symbols(const mn_engine *e, const mn_engine_segment *s, const in
     int64_t pages = 1;
     memcpy(own, symbols, MN_SYM_COUNT * sizeof *own);
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++) {
-        const int64_t per = MN_MAX(d->page_tokens[i], 1u);
-        pages = MN_MAX(pages, (symbols[MN_SYM_CTX] + per - 1) / per);
+        const int64_t per = d->kv[i].page_tokens;
+        if (per)
+            pages = MN_MAX(pages, (symbols[MN_SYM_CTX] + per - 1) / per);
     }
     own[MN_SYM_PAGES] = MN_MIN(pages, d->symbol_max[MN_SYM_PAGES]);
 }
@@ -429,9 +353,6 @@ static void free_objects(const mn_engine *e, mn_engine_segment *s) {
     if (s->program)
         b->program_free(s->program);
     free_weights(e, s);
-    for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
-        if (s->pages_kv[i])
-            b->buffer_free(s->pages_kv[i]);
 }
 
 void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s) {

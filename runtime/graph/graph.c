@@ -150,6 +150,10 @@ static uint32_t graph_contract_of(const mn_graph *g, const mn_node *n) {
     const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
     if (n->op == MN_OP_SAMPLE)
         return sample_contract(g, n);
+    if (n->op == MN_OP_ACT)
+        return mn_node_attr(g, n, MN_ACT_ATTR_KIND) >= MN_ACT_SIGMOID ? 2 : 1;
+    if (n->op == MN_OP_GLU)
+        return mn_node_attr(g, n, MN_GLU_ATTR_KIND) >= MN_ACT_SIGMOID ? 2 : 1;
     if (n->op != MN_OP_ATTENTION)
         return mn_op_find(n->op)->contract;
     if (n->n_attr > bidirectional && g->attrs[n->attr_off + bidirectional])

@@ -349,8 +349,8 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
     uint32_t n_layers[MN_MAX_KV_GROUP] = {0};
     for (int64_t i = 0; i < h->n_layer; i++) {
         mn_layer_shape *l = &layers[i];
-        const mn_kv_group want = {l->window, l->n_head_kv, l->head_dim_k, l->head_dim_v,
-                                  h->bidirectional};
+        const mn_kv_group want = {l->window,     l->n_head_kv,     l->head_dim_k,
+                                  l->head_dim_v, h->bidirectional, 0};
         uint32_t at = 0;
         while (at < h->n_kv && memcmp(&h->kv[at], &want, sizeof want))
             at++;

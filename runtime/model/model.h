@@ -92,12 +92,12 @@ typedef struct {
     bool scaled; /* the model's scaling and factors apply; Gemma 3's window layers have none */
 } mn_rope_table;
 
-/* Layers whose keys and values lie in the same pages: their shapes and windows are
- * equal. */
+/* Layers that remember in the same pages: their shapes and windows are equal. */
 typedef struct {
     int64_t window; /* 0 = every position */
     int64_t n_head_kv, head_dim_k, head_dim_v;
     int64_t one_step; /* 1: of an encoder: nothing is kept after the step of a text */
+    int64_t state;    /* 1: of layers that remember a state (MN_MEMORY_STATE); the others are 0 */
 } mn_kv_group;
 
 /* One layer. Layers of one model may differ in any of it. */

@@ -414,8 +414,8 @@ static void candidates(json_out *j, const mn_placement *p, const mn_registry *re
 static void explain_put_groups(json_out *j, const mn_model_graph *g, const mn_segment *s) {
     json_put_array(j, "kv_groups");
     for (uint32_t i = 0; i < g->hp.n_kv; i++) {
-        const mn_kv_layout *l = &s->kv[i];
-        if (!l->page_tokens)
+        const mn_memory_layout *l = &s->kv[i];
+        if (!l->page_bytes)
             continue;
         json_open(j, '{');
         json_put_uint(j, "window", (uint64_t)g->hp.kv[i].window);

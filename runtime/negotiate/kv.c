@@ -14,6 +14,8 @@ enum { RATED_ROWS = 512, LONGEST_STEP_US = 250000 };
 uint64_t mn_kv_pages_for(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                          uint32_t ahead, uint64_t positions) {
     const uint64_t all = mn_kv_pages(group, page_tokens, symbol_max, ahead);
+    if (group->state)
+        return all;
     const uint64_t n = (positions + page_tokens - 1) / page_tokens;
     if (!positions)
         return all;
@@ -27,9 +29,9 @@ static uint64_t segment_bytes(const mn_placement *p, uint32_t segment, const mn_
     const uint32_t ahead = mn_steps_ahead(p->offers[s->offer].record, r);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++) {
-        const mn_kv_layout *kv = &s->kv[i];
+        const mn_memory_layout *kv = &s->kv[i];
         uint64_t bytes;
-        if (!kv->page_tokens)
+        if (!kv->page_bytes)
             continue;
         const uint64_t n =
             mn_kv_pages_for(&g->hp.kv[i], kv->page_tokens, p->symbol_max, ahead, positions);
@@ -105,7 +107,7 @@ static void resize(mn_placement *p, const mn_model_graph *g, const mn_request *r
         s->need += bytes - s->kv_bytes;
         s->kv_bytes = bytes;
         for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
-            if (s->kv[i].page_tokens)
+            if (s->kv[i].page_bytes)
                 s->n_pages[i] = mn_kv_pages_for(&g->hp.kv[i], s->kv[i].page_tokens, p->symbol_max,
                                                 ahead, positions);
     }

@@ -159,8 +159,8 @@ typedef struct {
     uint32_t node_lo, node_hi, offer;
     mn_estimate estimate; /* of the segment; weights 0 where it shares them */
     bool shares;          /* its weights are on the device already: mn_request.held */
-    /* by KV group: the layout (page_tokens 0 = no layer of it here); pages of all sequences */
-    mn_kv_layout kv[MN_MAX_KV_GROUP];
+    /* by KV group: the layout (page_bytes 0 = no layer of it here); pages of all sequences */
+    mn_memory_layout kv[MN_MAX_KV_GROUP];
     uint64_t n_pages[MN_MAX_KV_GROUP];
     uint64_t kv_bytes;            /* the sum of n_pages * kv.page_bytes */
     uint64_t boundary_bytes;      /* tensors that cross its ends, at symbol_max */
@@ -187,6 +187,8 @@ typedef struct {
     double copy_us, score;
 } mn_placement;
 
+/* Positions between snapshots of states within a text. */
+#define MN_STATE_EVERY 1024u
 /* Pages of a KV group that a session with these symbol values needs for all its sequences. A group
  * of an encoder: those of the rows of one step. One that sees every position: all pages of each. A
  * window group gives back what no row can see: what the window covers and what `ahead` steps in

@@ -268,9 +268,14 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
     if (!o->verdicts || !o->said || !o->can)
         return mn_fail_memory(err, n_nodes * sizeof *o->verdicts);
     mn_request_symbols(r, 1, symbols);
-    const mn_compile whole =
-        mn_segment_question(g, 0, n_nodes, r->precision, r->k_dtype, r->v_dtype, symbols);
-    if (ask_verdicts(o, &whole))
+    mn_question whole;
+    mn_status st = mn_segment_question(g, (mn_node_range){0, n_nodes}, r->precision, r->k_dtype,
+                                       r->v_dtype, symbols, &whole, err);
+    if (st)
+        return st;
+    st = ask_verdicts(o, &whole.compile);
+    mn_memory_uses_free(&whole.memory);
+    if (st)
         return MN_OK;
     set_can(o, &g->abi);
     if (o->n_can && ask_memory(o, g, r))

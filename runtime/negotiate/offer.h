@@ -3,6 +3,7 @@
  * nodes to devices (split_plan.c). choose.h has the choice among plans. */
 #ifndef MN_OFFER_H
 #define MN_OFFER_H
+#include "memory_uses.h"
 #include "negotiate/negotiate.h"
 
 /* ---- offer.c --------------------------------------------------------------------------------- */
@@ -47,10 +48,15 @@ bool mn_node_same_kind(const mn_graph *g, uint32_t a, uint32_t b);
 mn_status mn_segment_ask(mn_offer *o, const mn_model_graph *g, const mn_request *r, mn_segment *s,
                          mn_error *err);
 void mn_segment_answers_free(mn_offer *o);
+/* What a device is asked about nodes; memory is the caller's to free. */
+typedef struct {
+    mn_compile compile;
+    mn_memory_uses memory;
+} mn_question;
 /* Of nodes [lo, hi); symbols: [MN_SYM_COUNT], maxima, which stay the caller's. */
-mn_compile mn_segment_question(const mn_model_graph *g, uint32_t lo, uint32_t hi,
-                               uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
-                               const int64_t *symbols);
+mn_status mn_segment_question(const mn_model_graph *g, mn_node_range nodes, uint32_t precision,
+                              uint32_t k_dtype, uint32_t v_dtype, const int64_t *symbols,
+                              mn_question *out, mn_error *err);
 /* maxima; MN_SYM_PAGES is n_pages */
 void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max);
 /* Entries of a slot's row of the page tables: of the group with the smallest pages. */

@@ -23,19 +23,33 @@ static uint64_t pages_for(uint64_t positions, uint32_t page_tokens) {
     return (positions + page_tokens - 1) / page_tokens;
 }
 
+/* States: the one that a step begins with, and the one that it leaves. */
+enum { STATES_OF_ONE = 2 };
+
 /* The window may begin and end inside a page. */
 uint64_t mn_kv_pages_of_one(const mn_kv_group *group, uint32_t page_tokens, int64_t n_ctx,
                             uint32_t ahead) {
+    if (group->state)
+        return STATES_OF_ONE;
     const uint64_t whole = pages_for((uint64_t)n_ctx, page_tokens);
     if (!group->window)
         return whole;
     return MN_MIN(whole, pages_for((uint64_t)group->window + ahead, page_tokens) + 2);
 }
 
+/* For all sequences, and for snapshots: as many as their texts can have, but few. */
+static uint64_t states_for(uint64_t n_seq, uint64_t n_ctx) {
+    enum { FEW = 16 };
+    const uint64_t most = n_seq * (n_ctx / MN_STATE_EVERY + 2);
+    return n_seq * STATES_OF_ONE + MN_MIN(most, MN_MAX(2 * n_seq, FEW));
+}
+
 uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                      uint32_t ahead) {
     const int64_t n_ctx = symbol_max[MN_SYM_CTX];
     const uint64_t n_seq = (uint64_t)symbol_max[MN_SYM_SLOTS];
+    if (group->state)
+        return states_for(n_seq, (uint64_t)n_ctx);
     const uint64_t whole = n_seq * pages_for((uint64_t)n_ctx, page_tokens);
     if (group->one_step) /* whole texts, of the rows of one step; each may leave a page half full */
         return MN_MIN(whole, pages_for((uint64_t)symbol_max[MN_SYM_TOKENS], page_tokens) + n_seq);
@@ -54,23 +68,25 @@ uint32_t mn_steps_ahead(const mn_device_record *d, const mn_request *r) {
 int64_t mn_segment_row(const mn_segment *s, const mn_request *r) {
     int64_t most = 1;
     for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
-        if (s->kv[i].page_tokens)
+        if (s->kv[i].page_tokens) /* a state has no positions */
             most = MN_MAX(most, (int64_t)pages_for(r->n_ctx, s->kv[i].page_tokens));
     return most;
 }
 
-mn_compile mn_segment_question(const mn_model_graph *g, uint32_t lo, uint32_t hi,
-                               uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
-                               const int64_t *symbols) {
-    return (mn_compile){.size = sizeof(mn_compile),
-                        .precision = precision,
-                        .graph = g->given,
-                        .node_lo = lo,
-                        .node_hi = hi,
-                        .symbol_max = symbols,
-                        .k_dtype = k_dtype,
-                        .v_dtype = v_dtype,
-                        .n_sets = MN_BINDING_SETS};
+mn_status mn_segment_question(const mn_model_graph *g, mn_node_range nodes, uint32_t precision,
+                              uint32_t k_dtype, uint32_t v_dtype, const int64_t *symbols,
+                              mn_question *out, mn_error *err) {
+    out->compile = (mn_compile){.size = sizeof(mn_compile),
+                                .precision = precision,
+                                .graph = g->given,
+                                .node_lo = nodes.lo,
+                                .node_hi = nodes.hi,
+                                .symbol_max = symbols,
+                                .n_sets = MN_BINDING_SETS};
+    if (!mn_memory_uses_find(&g->abi, &nodes, 1, k_dtype, v_dtype, &out->memory))
+        return mn_fail_memory(err, g->abi.n_nodes * sizeof(mn_memory_layer));
+    mn_memory_uses_give(&out->memory, &out->compile);
+    return MN_OK;
 }
 
 /* ---- estimates ------------------------------------------------------------------------------- */
@@ -127,8 +143,13 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
     int64_t symbols[MN_SYM_COUNT];
     mn_estimate e;
     mn_request_symbols(r, 1, symbols);
-    mn_compile c = mn_segment_question(g, lo, hi, r->precision, r->k_dtype, r->v_dtype, symbols);
-    mn_status st = ask_estimate(o, &c, &e, err);
+    mn_question q;
+    mn_status st = mn_segment_question(g, (mn_node_range){lo, hi}, r->precision, r->k_dtype,
+                                       r->v_dtype, symbols, &q, err);
+    if (st)
+        return st;
+    st = ask_estimate(o, &q.compile, &e, err);
+    mn_memory_uses_free(&q.memory);
     if (st)
         return st;
     o->precision = e.precision;
@@ -140,35 +161,26 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
 
 /* ---- KV groups ------------------------------------------------------------------------------- */
 
-/* Which KV groups the nodes store or read. */
-static void find_groups(const mn_graph *g, const mn_segment *s, bool *here) {
-    for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
-        const mn_node *n = &g->nodes[i];
-        const bool stores = n->op == MN_OP_KV_STORE;
-        const uint32_t at = stores ? MN_KV_STORE_ATTR_GROUP : MN_ATTENTION_ATTR_GROUP;
-        if (!stores && n->op != MN_OP_ATTENTION)
-            continue;
-        here[mn_node_attr(g, n, at)] = true;
-    }
-}
-
-static mn_status segment_ask_group(const mn_offer *o, const mn_compile *c, uint32_t group,
+static mn_status segment_ask_group(const mn_offer *o, const mn_question *q, uint32_t group,
                                    mn_segment *s, mn_error *err) {
-    mn_kv_layout *kv = &s->kv[group];
+    const mn_compile *c = &q->compile;
+    const mn_memory_uses *memory = &q->memory;
+    mn_memory_layout *kv = &s->kv[group];
     const mn_plugin_record *p = o->record->plugin;
     mn_sealed *pages;
     const mn_compile *given = mn_given_compile(c, &pages);
     mn_status st = MN_OK;
     if (!given)
         return mn_fail_memory(err, sizeof *c);
-    MN_WATCHED(p->callee, "kv_layout",
-               st = p->backend->kv_layout(o->device, given, group, kv, err));
+    MN_WATCHED(p->callee, "memory_layout",
+               st = p->backend->memory_layout(o->device, given, group, kv, err));
     mn_sealed_free(pages);
     if (st)
         return st;
-    const bool some_tokens = kv->page_tokens && kv->page_tokens <= MAX_PAGE_TOKENS;
+    const bool is_paged = mn_memory_uses_group(memory, group)->kind == MN_MEMORY_PAGED;
+    const bool fits_kind = !kv->page_tokens == !is_paged && kv->page_tokens <= MAX_PAGE_TOKENS;
     const bool some_bytes = kv->page_bytes && kv->page_bytes <= MAX_BYTES;
-    if (!some_tokens || !some_bytes)
+    if (!fits_kind || !some_bytes)
         return mn_fail(err, MN_UNSUPPORTED, "states KV pages of %llu bytes for %u positions",
                        (unsigned long long)kv->page_bytes, kv->page_tokens);
     kv->size = sizeof *kv;
@@ -176,25 +188,23 @@ static mn_status segment_ask_group(const mn_offer *o, const mn_compile *c, uint3
 }
 
 /* Layouts, pages and bytes of all groups that are here. */
-static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_compile *c,
+static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_question *q,
                         const mn_request *r, mn_segment *s, mn_error *err) {
     const uint32_t ahead = mn_steps_ahead(o->record, r);
-    bool here[MN_MAX_KV_GROUP] = {0};
     mn_status st = MN_OK;
-    find_groups(c->graph, s, here);
     s->kv_bytes = 0;
     for (uint32_t i = 0; i < MN_MAX_KV_GROUP && !st; i++) {
         uint64_t bytes = 0;
-        s->kv[i] = (mn_kv_layout){.size = sizeof s->kv[i]};
+        s->kv[i] = (mn_memory_layout){.size = sizeof s->kv[i]};
         s->n_pages[i] = 0;
-        if (!here[i])
+        if (!mn_memory_uses_group(&q->memory, i))
             continue;
-        st = segment_ask_group(o, c, i, s, err);
+        st = segment_ask_group(o, q, i, s, err);
         if (st)
             return st;
         const uint32_t page_tokens = s->kv[i].page_tokens;
-        s->n_pages[i] =
-            mn_kv_pages_for(&g->hp.kv[i], page_tokens, c->symbol_max, ahead, r->kv_positions);
+        s->n_pages[i] = mn_kv_pages_for(&g->hp.kv[i], page_tokens, q->compile.symbol_max, ahead,
+                                        r->kv_positions);
         if (!mn_mul_u64(s->n_pages[i], s->kv[i].page_bytes, &bytes) ||
             !mn_add_u64(s->kv_bytes, bytes, &s->kv_bytes))
             st = mn_fail(err, MN_OUT_OF_MEMORY, "needs a larger KV cache than can be counted");
@@ -219,13 +229,17 @@ static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const m
                              mn_segment *s, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_request_symbols(r, 1, symbols);
-    mn_compile c = mn_segment_question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype,
-                                       o->v_dtype, symbols);
-    mn_status st = ask_kv(o, g, &c, r, s, err);
+    mn_question q;
+    mn_status st = mn_segment_question(g, (mn_node_range){s->node_lo, s->node_hi}, o->precision,
+                                       o->k_dtype, o->v_dtype, symbols, &q, err);
     if (st)
         return st;
-    mn_request_symbols(r, mn_segment_row(s, r), symbols);
-    st = ask_estimate(o, &c, &s->estimate, err);
+    st = ask_kv(o, g, &q, r, s, err);
+    if (!st) {
+        mn_request_symbols(r, mn_segment_row(s, r), symbols);
+        st = ask_estimate(o, &q.compile, &s->estimate, err);
+    }
+    mn_memory_uses_free(&q.memory);
     if (st)
         return st;
     share_weights(o, g, r, s);

@@ -20,7 +20,7 @@ typedef struct {
     mn_event *last; /* of a queue */
     uint32_t queue; /* of a context */
     uint32_t n_symbols;
-    mn_kv_layout layout;
+    mn_memory_layout layout;
 } object;
 
 enum { MAX_OBJECTS = 1 << 20 };
@@ -226,11 +226,26 @@ static mn_status do_wait(follower *f, mn_text *more) {
 }
 
 /* A segment out of the message, in sealed pages: *q is the caller's, also after an error. */
+/* The layouts that the message names, in place of their names. */
+static mn_status own_layouts(follower *f, const mn_compile *c) {
+    for (uint32_t i = 0; i < c->n_memory; i++) {
+        const mn_memory_layout *named = c->memory[i].layout;
+        if (!named)
+            continue;
+        if (named->cookie >= f->n || f->objects[named->cookie].kind != LAYOUT)
+            return fail_message(f, "a layout");
+        ((mn_memory_use *)c->memory)[i].layout = &f->objects[named->cookie].layout;
+    }
+    return MN_OK;
+}
+
 static mn_status take_question(follower *f, mn_weights *weights, question *q) {
     mn_arena arena = {0};
     mn_compile c;
     *q = (question){0};
     mn_status st = mn_take_compile(&f->in, &arena, &c, &f->err);
+    if (!st)
+        st = own_layouts(f, &c);
     if (!st)
         c.graph = mn_given_graph(c.graph, &q->graph);
     c.weights = weights;
@@ -296,13 +311,13 @@ static mn_status do_seal(follower *f, mn_text *more) {
 static mn_status do_layout(follower *f, mn_text *more) {
     object *o = follower_place(f);
     const uint32_t group = mn_take_u32(&f->in);
-    mn_kv_layout layout = {.size = sizeof layout};
+    mn_memory_layout layout = {.size = sizeof layout};
     question ask;
     if (!o)
         return fail_message(f, "a place");
     mn_status st = take_question(f, NULL, &ask);
     if (!st)
-        st = f->b->kv_layout(f->device, ask.compile, group, &layout, &f->err);
+        st = f->b->memory_layout(f->device, ask.compile, group, &layout, &f->err);
     free_question(&ask);
     mn_put_u64(more, layout.page_tokens);
     mn_put_u64(more, layout.page_bytes);
@@ -323,9 +338,9 @@ static mn_status do_pages(follower *f, mn_text *more) {
     if (!copies)
         return mn_fail_memory(&f->err, n * sizeof *copies);
     mn_take(&f->in, copies, n * sizeof *copies);
-    const mn_kv_layout layout = l->layout; /* of this call */
+    const mn_memory_layout layout = l->layout; /* of this call */
     const mn_status st =
-        f->b->kv_copy(q->what, kv->what, &layout, copies, n, sizeof *copies, NULL, &f->err);
+        f->b->memory_copy(q->what, kv->what, &layout, copies, n, sizeof *copies, NULL, &f->err);
     mn_free(copies);
     return st;
 }

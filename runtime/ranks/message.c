@@ -191,13 +191,49 @@ static mn_status take_graph(mn_reader *r, mn_arena *arena, const mn_graph **out,
 }
 
 /* ---- what is compiled ------------------------------------------------------------------------ */
+static void put_memory(mn_text *to, const mn_compile *c) {
+    for (uint32_t i = 0; i < c->n_memory; i++) {
+        const mn_memory_use *use =
+            (const mn_memory_use *)(const void *)((const char *)c->memory +
+                                                  (size_t)i * c->memory_stride);
+        const mn_memory_params *m = use->params;
+        const uint32_t plain[] = {m->group, m->kind, m->k_dtype, m->v_dtype, m->n_layers};
+        const mn_memory_layout none = {0};
+        mn_put(to, plain, sizeof plain);
+        for (uint32_t k = 0; k < m->n_layers; k++)
+            mn_put(to, (const char *)m->layers + (size_t)k * m->layer_stride, sizeof *m->layers);
+        mn_put(to, use->layout ? use->layout : &none, sizeof none);
+    }
+}
+
+/* The next group; its layers and layout are the arena's. */
+static mn_memory_use take_memory(mn_reader *r, mn_arena *arena) {
+    mn_memory_params *m = mn_arena_alloc(arena, 1, sizeof *m);
+    mn_memory_layout *layout = mn_arena_alloc(arena, 1, sizeof *layout);
+    if (!m || !layout) {
+        r->bad = true;
+        return (mn_memory_use){0};
+    }
+    m->size = sizeof *m;
+    m->group = mn_take_u32(r);
+    m->kind = mn_take_u32(r);
+    m->k_dtype = mn_take_u32(r);
+    m->v_dtype = mn_take_u32(r);
+    m->n_layers = mn_take_u32(r);
+    m->layer_stride = sizeof *m->layers;
+    m->layers = take_array(r, arena, m->n_layers, sizeof *m->layers);
+    mn_take(r, layout, sizeof *layout);
+    return (mn_memory_use){m, layout->size ? layout : NULL};
+}
+
 void mn_put_compile(mn_text *to, const mn_compile *c) {
     const uint32_t n_sets = MN_HAS(mn_compile, c, n_sets) ? c->n_sets : 0;
-    const uint32_t plain[] = {c->precision, c->node_lo, c->node_hi, c->k_dtype, c->v_dtype, n_sets};
+    const uint32_t plain[] = {c->precision, c->node_lo, c->node_hi, c->n_memory, n_sets};
     mn_put(to, plain, sizeof plain);
     mn_put_u64(to, MN_HAS(mn_compile, c, flags) ? c->flags : 0);
     put_graph(to, c->graph);
     mn_put(to, c->symbol_max, c->graph->n_symbols * sizeof *c->symbol_max);
+    put_memory(to, c);
 }
 
 mn_status mn_take_compile(mn_reader *r, mn_arena *arena, mn_compile *out, mn_error *err) {
@@ -205,8 +241,7 @@ mn_status mn_take_compile(mn_reader *r, mn_arena *arena, mn_compile *out, mn_err
     out->precision = mn_take_u32(r);
     out->node_lo = mn_take_u32(r);
     out->node_hi = mn_take_u32(r);
-    out->k_dtype = mn_take_u32(r);
-    out->v_dtype = mn_take_u32(r);
+    out->n_memory = mn_take_u32(r);
     out->n_sets = mn_take_u32(r);
     out->flags = mn_take_u64(r);
     const mn_status st = take_graph(r, arena, &out->graph, err);
@@ -215,6 +250,15 @@ mn_status mn_take_compile(mn_reader *r, mn_arena *arena, mn_compile *out, mn_err
     out->symbol_max = take_array(r, arena, out->graph->n_symbols, sizeof *out->symbol_max);
     if (!out->symbol_max || out->node_lo > out->node_hi || out->node_hi > out->graph->n_nodes)
         return mn_fail(err, MN_BAD_INPUT, "a segment that is not in its graph");
+    if (out->n_memory > message_left(r) / sizeof(mn_memory_layout))
+        return mn_fail(err, MN_BAD_INPUT, "the message ends inside of the memory of a segment");
+    mn_memory_use *uses = mn_arena_alloc(arena, out->n_memory + 1ull, sizeof *uses);
+    for (uint32_t i = 0; uses && i < out->n_memory; i++)
+        uses[i] = take_memory(r, arena);
+    out->memory = uses;
+    out->memory_stride = sizeof *uses;
+    if (!uses || r->bad)
+        return mn_fail(err, MN_BAD_INPUT, "the message ends inside of the memory of a segment");
     return MN_OK;
 }
 
@@ -302,11 +346,11 @@ mn_status mn_take_weight(mn_reader *r, const mn_file_set *files, mn_arena *arena
 
 const char *mn_say_name(uint32_t say) {
     static const char *const names[MN_SAY_COUNT] = {
-        "beat",         "reply",           "broken",      "bye",
-        "join",         "device_close",    "memory",      "free",
-        "alloc",        "queue_create",    "write",       "copy",
-        "queue_wait",   "weights_open",    "weights_put", "weights_seal",
-        "kv_layout",    "kv_copy",         "compile",     "context_create",
-        "context_bind", "context_prepare", "execute"};
+        "beat",          "reply",           "broken",      "bye",
+        "join",          "device_close",    "memory",      "free",
+        "alloc",         "queue_create",    "write",       "copy",
+        "queue_wait",    "weights_open",    "weights_put", "weights_seal",
+        "memory_layout", "memory_copy",     "compile",     "context_create",
+        "context_bind",  "context_prepare", "execute"};
     return say < MN_SAY_COUNT ? names[say] : "?";
 }

@@ -19,9 +19,9 @@ typedef struct object {
     void *inner;
     uint32_t id; /* 0: the others have none */
     uint32_t n_symbols;
-    uint8_t *pinned;     /* a buffer's memory, NULL: the device's */
-    mn_kv_layout kept;   /* of a layout, which is the cookie */
-    struct object *next; /* layouts of a device */
+    uint8_t *pinned;       /* a buffer's memory, NULL: the device's */
+    mn_memory_layout kept; /* of a layout, which is the cookie */
+    struct object *next;   /* layouts of a device */
 } object;
 
 static object *mirror_of(const void *opaque) {
@@ -320,27 +320,68 @@ static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
     return r->inner->reason(r->inner_self, why, buf, cap);
 }
 
-/* As the member understands it, in sealed pages; what it points at is the host's. NULL: out of
- * memory. */
-static const mn_compile *inner_compile(const mn_compile *c, mn_sealed **pages, mn_error *err) {
+/* The layouts of c->memory are objects here: *own gets those of the member, *sent the numbers that
+ * the other ranks know them by. Both are freed by mn_free. False: out of memory. */
+static bool translate_layouts(const mn_compile *c, mn_memory_use **own, mn_memory_use **sent) {
+    const size_t bytes = sizeof **own + sizeof(mn_memory_layout);
+    mn_memory_use *both[2] = {mn_alloc(c->n_memory + 1ull, bytes),
+                              mn_alloc(c->n_memory + 1ull, bytes)};
+    *own = both[0];
+    *sent = both[1];
+    for (uint32_t k = 0; k < 2 && both[0] && both[1]; k++) {
+        mn_memory_layout *layouts = (mn_memory_layout *)(void *)(both[k] + c->n_memory);
+        for (uint32_t i = 0; i < c->n_memory; i++) {
+            both[k][i] = c->memory[i];
+            if (!c->memory[i].layout)
+                continue;
+            const object *o = mirror_of((const void *)(uintptr_t)c->memory[i].layout->cookie);
+            layouts[i] = o->kept;
+            if (k)
+                layouts[i].cookie = o->id;
+            both[k][i].layout = &layouts[i];
+        }
+    }
+    return both[0] && both[1];
+}
+
+/* As the member understands it, in sealed pages; the graph is the host's. told: as the other ranks
+ * do, with pointers into the sealed pages and into *sent. NULL: out of memory. */
+static const mn_compile *inner_compile(const mn_compile *c, mn_sealed **pages, mn_compile *told,
+                                       mn_memory_use **sent, mn_error *err) {
+    mn_memory_use *own;
     mn_compile in = {0};
+    const mn_compile *given = NULL;
+    *pages = NULL;
     memcpy(&in, c, MN_MIN(c->size, sizeof in));
     in.size = sizeof in;
     in.weights = c->weights ? mirror_of(c->weights)->inner : NULL;
     in.cache = (mn_str){NULL, 0};
-    const mn_compile *given = mn_given_array(&in, 1, sizeof in, pages);
-    if (!given)
-        mn_fail_memory(err, sizeof in);
-    return given;
+    if (translate_layouts(c, &own, sent)) {
+        in.memory = own;
+        in.memory_stride = sizeof *own;
+        given = mn_given_compile(&in, pages);
+        *told = in;
+        told->memory = *sent;
+    }
+    mn_free(own);
+    if (given)
+        return given;
+    mn_free(*sent);
+    *sent = NULL;
+    mn_fail_memory(err, sizeof in);
+    return NULL;
 }
 
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_sealed *pages;
-    const mn_compile *in = inner_compile(c, &pages, err);
+    mn_memory_use *sent;
+    mn_compile told;
+    const mn_compile *in = inner_compile(c, &pages, &told, &sent, err);
     mn_status st = MN_OUT_OF_MEMORY;
     if (in)
         st = mirror_of(d)->r->inner->estimate(mirror_of(d)->inner, in, out, err);
     mn_sealed_free(pages);
+    mn_free(sent);
     return st;
 }
 
@@ -494,18 +535,22 @@ static mn_status queue_wait(mn_queue *q, mn_event *event, mn_error *err) {
 static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
     mn_ranks *r = mirror_of(d)->r;
     mn_sealed *pages;
-    const mn_compile *in = inner_compile(c, &pages, err);
+    mn_memory_use *sent;
+    mn_compile told;
+    const mn_compile *in = inner_compile(c, &pages, &told, &sent, err);
     mn_weights *inner = NULL;
     if (!in)
         return MN_OUT_OF_MEMORY;
     object *o = mirror_make(r, WEIGHTS, true);
     if (!o) {
         mn_sealed_free(pages);
+        mn_free(sent);
         return fail_make(r, err);
     }
     mirror_begin(r, MN_SAY_WEIGHTS);
     mn_put_u32(&r->out, o->id);
-    mn_put_compile(&r->out, in);
+    mn_put_compile(&r->out, &told);
+    mn_free(sent);
     mirror_end(r);
     mirror_flush(r);
     const mn_status st = r->inner->weights_open(mirror_of(d)->inner, in, &inner, err);
@@ -557,7 +602,7 @@ static void weights_free(mn_weights *w) {
 /* ---- the cache of keys and values ------------------------------------------------------------ */
 /* The layouts of all ranks have pages of one size: the largest share. Their own cookies stay with
  * them; ours is the object, which lives as long as the group. */
-static mn_status check_layouts(mn_ranks *r, const mn_kv_layout *own, mn_error *err) {
+static mn_status check_layouts(mn_ranks *r, const mn_memory_layout *own, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t k = 0; k < r->n_links; k++) {
         uint64_t found[2] = {0, 0};
@@ -569,26 +614,30 @@ static mn_status check_layouts(mn_ranks *r, const mn_kv_layout *own, mn_error *e
     return st;
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
     mn_ranks *r = mirror_of(d)->r;
     mn_sealed *pages;
-    const mn_compile *in = inner_compile(c, &pages, err);
+    mn_memory_use *sent;
+    mn_compile told;
+    const mn_compile *in = inner_compile(c, &pages, &told, &sent, err);
     if (!in)
         return MN_OUT_OF_MEMORY;
     object *o = mirror_make(r, LAYOUT, true);
     if (!o) {
         mn_sealed_free(pages);
+        mn_free(sent);
         return fail_make(r, err);
     }
     mirror_begin(r, MN_SAY_LAYOUT);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, group);
-    mn_put_compile(&r->out, in);
+    mn_put_compile(&r->out, &told);
+    mn_free(sent);
     mirror_end(r);
     mirror_flush(r);
     o->kept.size = sizeof o->kept;
-    mn_status st = r->inner->kv_layout(mirror_of(d)->inner, in, group, &o->kept, err);
+    mn_status st = r->inner->memory_layout(mirror_of(d)->inner, in, group, &o->kept, err);
     mn_sealed_free(pages);
     const mn_status theirs = check_layouts(r, &o->kept, st ? NULL : err);
     st = st ? st : theirs;
@@ -596,7 +645,7 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
         tell_free(r, o->id);
         mn_free(o);
     } else {
-        mn_kv_layout all = o->kept;
+        mn_memory_layout all = o->kept;
         const uint32_t room = out->size;
         all.cookie = (uint64_t)(uintptr_t)o;
         all.size = MN_MIN(room, (uint32_t)sizeof all);
@@ -608,9 +657,9 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
     return st;
 }
 
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *layout,
-                         const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_event **event,
-                         mn_error *err) {
+static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *layout,
+                             const mn_page_copy *copies, uint32_t n, uint32_t stride,
+                             mn_event **event, mn_error *err) {
     mn_ranks *r = mirror_of(q)->r;
     object *l = mirror_of((const void *)(uintptr_t)layout->cookie);
     pthread_mutex_lock(&r->lock);
@@ -622,9 +671,9 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *layout,
     for (uint32_t i = 0; i < n; i++)
         mn_put(&r->out, (const char *)copies + (size_t)i * stride, sizeof *copies);
     mirror_end(r);
-    const mn_kv_layout own = l->kept; /* of this call */
-    const mn_status st = r->inner->kv_copy(mirror_of(q)->inner, mirror_of(kv)->inner, &own, copies,
-                                           n, stride, event, err);
+    const mn_memory_layout own = l->kept; /* of this call */
+    const mn_status st = r->inner->memory_copy(mirror_of(q)->inner, mirror_of(kv)->inner, &own,
+                                               copies, n, stride, event, err);
     if (st)
         mirror_forget(r);
     pthread_mutex_unlock(&r->lock);
@@ -635,20 +684,24 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *layout,
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     mn_ranks *r = mirror_of(d)->r;
     mn_sealed *pages;
-    const mn_compile *in = inner_compile(c, &pages, err);
+    mn_memory_use *sent;
+    mn_compile told;
+    const mn_compile *in = inner_compile(c, &pages, &told, &sent, err);
     mn_program *inner = NULL;
     if (!in)
         return MN_OUT_OF_MEMORY;
     object *o = mirror_make(r, PROGRAM, true);
     if (!o) {
         mn_sealed_free(pages);
+        mn_free(sent);
         return fail_make(r, err);
     }
     o->n_symbols = c->graph->n_symbols;
     mirror_begin(r, MN_SAY_COMPILE);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, c->weights ? mirror_of(c->weights)->id : 0);
-    mn_put_compile(&r->out, in);
+    mn_put_compile(&r->out, &told);
+    mn_free(sent);
     mirror_end(r);
     mirror_flush(r);
     const mn_status st = r->inner->compile(mirror_of(d)->inner, in, &inner, err);
@@ -824,8 +877,8 @@ static void fill_table(mn_ranks *r) {
                              .weights_put = weights_put,
                              .weights_seal = weights_seal,
                              .weights_free = weights_free,
-                             .kv_layout = kv_layout,
-                             .kv_copy = kv_copy,
+                             .memory_layout = memory_layout,
+                             .memory_copy = memory_copy,
                              .compile = compile,
                              .program_free = program_free,
                              .context_create = context_create,

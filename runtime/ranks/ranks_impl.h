@@ -24,7 +24,7 @@ uint32_t mn_take_u32(mn_reader *r);
 uint64_t mn_take_u64(mn_reader *r);
 mn_str mn_take_bytes(mn_reader *r); /* inside the message */
 
-/* A compile input without weights and cache. */
+/* A compile input without weights and cache. The cookies of layouts go as they are. */
 void mn_put_compile(mn_text *to, const mn_compile *c);
 /* As it was put. Memory is the arena's, where the graph stays; texts lie in the message, which is
  * to stay, too. The graph is checked like a graph of the host: MN_BAD_INPUT. */

@@ -131,7 +131,7 @@ static const table_slot backend_slots[] = {
     SLOT(mn_backend, queue_wait),     SLOT(mn_backend, event_free),
     SLOT(mn_backend, weights_open),   SLOT(mn_backend, weights_put),
     SLOT(mn_backend, weights_seal),   SLOT(mn_backend, weights_free),
-    SLOT(mn_backend, kv_layout),      SLOT(mn_backend, kv_copy),
+    SLOT(mn_backend, memory_layout),  SLOT(mn_backend, memory_copy),
     SLOT(mn_backend, compile),        SLOT(mn_backend, program_free),
     SLOT(mn_backend, context_create), SLOT(mn_backend, context_bind),
     SLOT(mn_backend, execute),        SLOT(mn_backend, context_free),

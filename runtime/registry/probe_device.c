@@ -72,13 +72,11 @@ static bool probe_device_ask(probed_device *d, const mn_compile *question) {
     if (b->estimate(d->small.dev, question, &estimate, &why))
         return false;
     d->small.precision = estimate.precision;
-    d->small.k_dtype = question->k_dtype;
-    d->small.v_dtype = question->v_dtype;
     return true;
 }
 
 /* Asks as negotiation does; fills in the class that the device would use. */
-static bool probe_device_accepts(probed_device *d, uint32_t kv_type) {
+static bool probe_device_accepts(probed_device *d) {
     const int64_t rows = ROWS;
     const mn_compile question = {
         .size = sizeof question,
@@ -86,8 +84,6 @@ static bool probe_device_accepts(probed_device *d, uint32_t kv_type) {
         .graph = d->graph.given,
         .node_hi = d->graph.given->n_nodes,
         .symbol_max = &rows,
-        .k_dtype = kv_type,
-        .v_dtype = kv_type,
     };
     mn_sealed *pages;
     const mn_compile *given = mn_given_compile(&question, &pages);
@@ -113,18 +109,16 @@ static bool probe_device_run_step(probed_device *d) {
     return !st;
 }
 
-/* The first op that the device can run is enough; KV in f32 for those that know no other. */
+/* The first op that the device can run is enough. */
 static void try_step(probed_device *d) {
     static const uint32_t ops[] = {MN_OP_RMS_NORM, MN_OP_ADD, MN_OP_LINEAR};
-    static const uint32_t kv_types[] = {MN_DTYPE_NONE, MN_F32};
     for (size_t i = 0; i < MN_COUNT(ops); i++) {
         if (!knows(d, ops[i]))
             continue;
         if (!mn_small_graph_build(&d->graph, ops[i], 1, MN_F32, WIDTH, WIDTH))
             return;
-        for (size_t k = 0; k < MN_COUNT(kv_types); k++)
-            if (probe_device_accepts(d, kv_types[k]) && probe_device_run_step(d))
-                return;
+        if (probe_device_accepts(d) && probe_device_run_step(d))
+            return;
     }
 }
 

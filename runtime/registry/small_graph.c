@@ -255,8 +255,6 @@ mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t
         .graph = s->given,
         .node_hi = s->g.n_nodes,
         .symbol_max = &rows_max,
-        .k_dtype = d->k_dtype,
-        .v_dtype = d->v_dtype,
     };
     *out = (mn_small_run){0};
     mn_status st = MN_OK;

@@ -35,7 +35,7 @@ typedef struct {
     const mn_callee *callee; /* NULL: calls are not watched */
     mn_device *dev;
     mn_queue *queue;
-    uint32_t precision, k_dtype, v_dtype; /* as in mn_compile */
+    uint32_t precision; /* as in mn_compile */
     /* weights and rows; a pattern that every type reads as ordinary numbers */
     const uint8_t *fill;
     uint64_t fill_bytes;

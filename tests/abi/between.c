@@ -175,23 +175,23 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return st;
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
     mn_compile *ask = compile_of(c);
-    mn_kv_layout *own = fresh(sizeof *own);
+    mn_memory_layout *own = fresh(sizeof *own);
     own->size = sizeof *own;
-    mn_status st = backend->kv_layout(d, ask, group, own, err);
+    mn_status st = backend->memory_layout(d, ask, group, own, err);
     give(out, own, sizeof *own, !st);
     drop(ask);
     return st;
 }
 
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
-                         const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_event **event,
-                         mn_error *err) {
-    mn_kv_layout *layout = BLOCK(mn_kv_layout, l);
+static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
+                             const mn_page_copy *copies, uint32_t n, uint32_t stride,
+                             mn_event **event, mn_error *err) {
+    mn_memory_layout *layout = BLOCK(mn_memory_layout, l);
     mn_page_copy *own = array(copies, n, stride, sizeof *own);
-    mn_status st = backend->kv_copy(q, kv, layout, own, n, sizeof *own, event, err);
+    mn_status st = backend->memory_copy(q, kv, layout, own, n, sizeof *own, event, err);
     free(own);
     free(layout);
     return st;
@@ -289,8 +289,8 @@ static const mn_backend *backend_of(const mn_backend *from) {
     o->contracts = contracts;
     o->supports = supports;
     o->estimate = estimate;
-    o->kv_layout = kv_layout;
-    o->kv_copy = kv_copy;
+    o->memory_layout = memory_layout;
+    o->memory_copy = memory_copy;
     o->weights_open = weights_open;
     o->weights_put = weights_put;
     o->compile = compile;

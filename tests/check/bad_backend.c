@@ -669,10 +669,10 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     return stub_inner->compile(d, c, out, err);
 }
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
     (void)group; // all groups are one
-    return stub_inner->kv_layout(d, c, 0, out, err);
+    return stub_inner->memory_layout(d, c, 0, out, err);
 }
 #elif defined(BAD_NUMERIC_GROUPS_LAYER)
 mn_status __real_mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
@@ -885,7 +885,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     defined(BAD_GRAPH_SEGMENTS_SYMBOLS)
     stub_table.compile = compile;
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
-    stub_table.kv_layout = kv_layout;
+    stub_table.memory_layout = memory_layout;
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
     defined(BAD_PROCESS_CALLS_LOCALE) || defined(BAD_PROCESS_SILENT) ||                            \
     defined(BAD_PROCESS_CHILDREN)

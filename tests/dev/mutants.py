@@ -116,8 +116,8 @@ MUTANTS = [
     ("runtime/text/jinja/methods.c", "if (from > to) {", "if (from >= to) {", ["jinja", "jinja_oracle"], "nothing is not found in nothing"),
     ("runtime/text/json/scan.c", "(code - 0xd800) << 10", "(code - 0xd800) << 9", ["tokenizer_json"], "characters beyond U+FFFF are others"),
     # plugins/common, plugins/cpu_host
-    ("plugins/common/kv.c", "if (l < layer)", "if (l <= layer)", ["plugin_common"], "a layer of the cache lies in the next one's place"),
-    ("plugins/common/kv.c", "out->n_tokens <= l->page_tokens", "out->n_tokens <= l->page_tokens + 1", ["plugin_common"], "a copy reaches over its page"),
+    ("plugins/common/kv.c", "if (mnp_memory_layer(m, i)->layer == layer)", "if (mnp_memory_layer(m, i)->layer >= layer)", ["plugin_common"], "a layer that is not there has the place of another"),
+    ("plugins/common/memory.c", "out->n_tokens > l->page_tokens", "out->n_tokens > l->page_tokens + 1", ["plugin_common"], "a copy reaches over its page"),
     ("plugins/cpu_host/chain.c", "} else if (l[i] > l[id[0]])", "} else if (l[i] >= l[id[0]])", ["reference"], "of equal logits the last is a candidate"),
 ]
 

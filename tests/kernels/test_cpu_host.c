@@ -63,9 +63,7 @@ static mn_compile ask(op_case *c) {
                         .precision = MN_PRECISION_EXACT,
                         .graph = &c->g,
                         .node_hi = c->g.n_nodes,
-                        .symbol_max = t_max,
-                        .k_dtype = MN_F32,
-                        .v_dtype = MN_F32};
+                        .symbol_max = t_max};
 }
 
 static mn_weight_src source(op_case *c, uint32_t t, mn_plane *plane) {
@@ -312,8 +310,6 @@ static void test_weight_layouts(void **state) {
             .graph = &c->g,
             .node_hi = 1,
             .symbol_max = c->value,
-            .k_dtype = MN_F32,
-            .v_dtype = MN_F32,
         };
         mn_weight_src s = {sizeof s,         1, i < 3 ? 1 : 2, 1,
                            sizeof(mn_plane), 0, cases[i],      c->t[1].dtype};
@@ -383,8 +379,6 @@ static void test_weight_scales(void **state) {
             .graph = &c->g,
             .node_hi = 1,
             .symbol_max = c->value,
-            .k_dtype = MN_F32,
-            .v_dtype = MN_F32,
         };
         mn_weight_src s = {sizeof s, 1, 2, 2, sizeof *planes, 0, planes, c->t[1].dtype};
         assert_int_equal(p.be->weights_open(p.dev, &a, &a.weights, &err), MN_OK);
@@ -396,7 +390,15 @@ static void test_weight_scales(void **state) {
     case_free(c);
 }
 
-/* KV layers of a segment are counted from its first; pages are copied whole. */
+/* The memory of nodes [lo, hi), with these types. */
+static void remember(op_case *c, mn_compile *a, uint32_t k_dtype, uint32_t v_dtype) {
+    const mn_node_range nodes = {a->node_lo, a->node_hi};
+    mn_memory_uses_free(&c->memory);
+    assert_true(mn_memory_uses_find(&c->g, &nodes, 1, k_dtype, v_dtype, &c->memory));
+    mn_memory_uses_give(&c->memory, a);
+}
+
+/* A page has the layers of mn_compile.memory; pages are copied whole. */
 static void test_kv(void **state) {
     (void)state;
     op_case *c = case_new();
@@ -413,36 +415,36 @@ static void test_kv(void **state) {
         .graph = &c->g,
         .node_hi = 4,
         .symbol_max = c->value,
-        .k_dtype = MN_F32,
-        .v_dtype = MN_F32,
     };
-    mn_kv_layout l = {.size = sizeof l};
+    remember(c, &a, MN_F32, MN_F32);
+    mn_memory_layout l = {.size = sizeof l};
     ERR(err);
-    assert_int_equal(p.be->kv_layout(p.dev, &a, 0, &l, &err), MN_OK);
+    assert_int_equal(p.be->memory_layout(p.dev, &a, 0, &l, &err), MN_OK);
     assert_true(l.page_tokens == 64);
     assert_true(l.page_bytes == 2 * 2 * 64 * 2 * 4 * 4);
     a.node_lo = 2;
-    a.k_dtype = a.v_dtype = MN_F16;
-    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
+    remember(c, &a, MN_F16, MN_F16);
+    assert_int_equal(p.be->memory_layout(p.dev, &a, 1, &l, &err), MN_OK);
     assert_int_equal(l.page_bytes, 2 * 64 * 2 * 4 * 2);
-    assert_int_equal(p.be->kv_layout(p.dev, &a, 7, &l, &err), MN_INVALID);
-    a.k_dtype = MN_Q8_0; /* heads of 4 are a block of 32 */
-    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
+    assert_int_equal(p.be->memory_layout(p.dev, &a, 7, &l, &err), MN_INVALID);
+    remember(c, &a, MN_Q8_0, MN_F16); /* heads of 4 are a block of 32 */
+    assert_int_equal(p.be->memory_layout(p.dev, &a, 1, &l, &err), MN_OK);
     assert_int_equal(l.page_bytes, 64 * 2 * (34 + 4 * 2));
-    a.k_dtype = MN_Q4_0;
-    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_UNSUPPORTED);
-    a.k_dtype = MN_F16;
-    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
+    remember(c, &a, MN_Q4_0, MN_F16);
+    assert_int_equal(p.be->memory_layout(p.dev, &a, 1, &l, &err), MN_UNSUPPORTED);
+    remember(c, &a, MN_F16, MN_F16);
+    assert_int_equal(p.be->memory_layout(p.dev, &a, 1, &l, &err), MN_OK);
     mn_buffer *b;
     uint8_t *bytes;
     b = new_buffer(3 * l.page_bytes);
     p.be->map(b, (void **)&bytes, &err);
     memset(bytes, 7, l.page_bytes);
     mn_page_copy copies[2] = {{0, 2, 10, 0}, {2, 3, 1, 0}};
-    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 1, sizeof copies[0], NULL, &err), MN_OK);
+    assert_int_equal(p.be->memory_copy(p.queue, b, &l, copies, 1, sizeof copies[0], NULL, &err),
+                     MN_OK);
     assert_true(bytes[2 * l.page_bytes] == 7);
     assert_true(bytes[l.page_bytes] == 0);
-    assert_int_equal(p.be->kv_copy(p.queue, b, &l, copies, 2, sizeof copies[0], NULL, &err),
+    assert_int_equal(p.be->memory_copy(p.queue, b, &l, copies, 2, sizeof copies[0], NULL, &err),
                      MN_INVALID);
     p.be->buffer_free(b);
     case_free(c);
@@ -472,8 +474,6 @@ static void test_verdicts(void **state) {
         .graph = &c->g,
         .node_hi = 1,
         .symbol_max = c->value,
-        .k_dtype = MN_F32,
-        .v_dtype = MN_F32,
     };
     mn_estimate e = {.size = sizeof e};
     assert_int_equal(p.be->estimate(p.dev, &a, &e, &err), MN_UNSUPPORTED);

@@ -163,8 +163,6 @@ static uint32_t kept_of(uint32_t type, uint32_t precision) {
         .graph = &c->g,
         .node_hi = 1,
         .symbol_max = c->value,
-        .k_dtype = MN_F32,
-        .v_dtype = MN_F32,
     };
     assert_int_equal(p.be->weights_open(p.dev, &in, &set, NULL), MN_OK);
     for (uint32_t t = 0; t < c->g.n_tensors; t++) {
@@ -279,7 +277,7 @@ static uint64_t most_scratch(const op_shape *s, uint32_t precision) {
     return rest + panel + 2 * x;
 }
 
-static uint64_t scratch_of(h_plugin *p, const op_case *c, uint32_t precision) {
+static uint64_t scratch_of(h_plugin *p, op_case *c, uint32_t precision) {
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     mn_estimate e = {.size = sizeof e};
     mn_compile question = case_question(c, precision);

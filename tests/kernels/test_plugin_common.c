@@ -97,10 +97,25 @@ static op_case *caches(void) {
 
 static mn_error kv_error;
 
+typedef struct {
+    uint32_t k, v;
+} kv_types;
+
+/* The memory of nodes [lo, hi). */
+static mn_compile remember(op_case *c, uint32_t lo, uint32_t hi, kv_types types) {
+    const mn_node_range nodes = {lo, hi};
+    mn_compile ask = {.size = sizeof ask, .graph = &c->g, .node_lo = lo, .node_hi = hi};
+    mn_memory_uses_free(&c->memory);
+    assert_true(mn_memory_uses_find(&c->g, &nodes, 1, types.k, types.v, &c->memory));
+    mn_memory_uses_give(&c->memory, &ask);
+    return ask;
+}
+
 /* The pages of group 1 in the whole of the graph; what is wrong is in kv_error. */
-static mn_status kv_of(op_case *c, mnp_kv_types types, const mnp_kv_rules *rules, mnp_kv *kv) {
+static mn_status kv_of(op_case *c, kv_types types, const mnp_kv_rules *rules, mnp_kv *kv) {
+    const mn_compile ask = remember(c, 0, 4, types);
     kv_error.size = sizeof kv_error;
-    return mnp_kv_of(&c->g, 0, 4, 1, types, rules, kv, &kv_error);
+    return mnp_kv_of(mnp_memory_of(&ask, 1), MN_PRECISION_EXACT, rules, kv, &kv_error);
 }
 
 static void test_kv(void **state) {
@@ -109,11 +124,11 @@ static void test_kv(void **state) {
     const mnp_kv_rules dense = {64, 1, 0};
     const mnp_kv_rules padded = {32, 8, 256};
     const mnp_kv_rules narrow = {64, 1, 16};
-    const mnp_kv_types f32 = {MN_F32, MN_F32};
-    const mnp_kv_types f16 = {MN_F16, MN_F16};
-    const mnp_kv_types q8 = {MN_F16, MN_Q8_0};
-    const mnp_kv_types mixed = {MN_F16, MN_F32};
-    const mnp_kv_types bf16 = {MN_BF16, MN_BF16};
+    const kv_types f32 = {MN_F32, MN_F32};
+    const kv_types f16 = {MN_F16, MN_F16};
+    const kv_types q8 = {MN_F16, MN_Q8_0};
+    const kv_types mixed = {MN_F16, MN_DTYPE_NONE}; /* none: f32 in class exact */
+    const kv_types bf16 = {MN_BF16, MN_BF16};
     mnp_kv kv;
     ERR(err);
     assert_int_equal(kv_of(c, f32, &dense, &kv), MN_OK);
@@ -138,26 +153,33 @@ static void test_kv(void **state) {
     assert_int_equal(kv_of(c, mixed, &dense, &kv), MN_OK);
     assert_true(kv.v_offset == 2 * 64 * 20 * 2);
     assert_true(kv.layer_bytes == kv.v_offset + 2 * 64 * 9 * 4);
-    /* the rank counts layers of the group in the segment alone */
-    const int64_t ranks[4] = {1, 0, 2, 0};
+    /* a layer's place is its index among those of mn_compile.memory */
+    const int64_t places[4] = {1, 0, 2, 0};
     for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(mnp_kv_of_node(&c->g, 0, 4, i, f32, &dense, &kv, &err), MN_OK);
-        assert_int_equal(kv.layer, ranks[i]);
+        const mn_compile all = remember(c, 0, 4, f32);
+        assert_int_equal(mnp_kv_of_node(&all, i, MN_PRECISION_EXACT, &dense, &kv, &err), MN_OK);
+        assert_int_equal(kv.layer, places[i]);
     }
-    assert_int_equal(mnp_kv_of_node(&c->g, 1, 3, 2, f32, &dense, &kv, &err), MN_OK);
+    mn_compile part = remember(c, 1, 3, f32);
+    assert_int_equal(mnp_kv_of_node(&part, 2, MN_PRECISION_EXACT, &dense, &kv, &err), MN_OK);
     assert_true(kv.layer == 0);
     assert_true(kv.n_layers == 1);
-    assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, f32, &dense, &kv, &err), MN_INVALID);
+    assert_int_equal(mnp_kv_of_node(&part, 0, MN_PRECISION_EXACT, &dense, &kv, &err), MN_INVALID);
+    assert_int_equal(err.node, 0);
+    assert_null(mnp_memory_of(&part, 2));
     assert_int_equal(kv_of(c, f32, &narrow, &kv), MN_UNSUPPORTED);
     assert_non_null(strstr(kv_error.msg, "20"));
     assert_int_equal(kv_of(c, bf16, &dense, &kv), MN_UNSUPPORTED);
     assert_non_null(strstr(kv_error.msg, "q8_0"));
     c->t[c->operands[c->n[3].in_off]].dim[2] = 24;
     assert_int_equal(kv_of(c, f32, &dense, &kv), MN_INVALID);
-    assert_int_equal(kv_error.node, 3);
-    for (int i = 0; i < 4; i++)
-        c->t[c->operands[c->n[i].in_off]].dim[2] = INT64_MAX / 2;
-    assert_int_equal(mnp_kv_of(&c->g, 0, 1, 1, f32, &dense, &kv, &err), MN_INVALID);
+    part = remember(c, 0, 1, f32);
+    c->t[c->operands[c->n[0].in_off]].dim[2] = 24; /* behind the question */
+    assert_int_equal(mnp_kv_of_node(&part, 0, MN_PRECISION_EXACT, &dense, &kv, &err), MN_INVALID);
+    c->memory.layer[0].dim_k = UINT32_MAX;
+    c->memory.layer[0].n_head = UINT32_MAX;
+    assert_int_equal(mnp_kv_of(part.memory[0].params, MN_PRECISION_EXACT, &dense, &kv, &err),
+                     MN_INVALID);
     case_free(c);
 }
 
@@ -290,7 +312,7 @@ static void test_sources(void **state) {
 /* Pages that there are, and tokens that a page holds. */
 static void test_page_copies(void **state) {
     (void)state;
-    const mn_kv_layout l = {sizeof l, 64, 1000, 0, 0};
+    const mn_memory_layout l = {sizeof l, 64, 1000, 0, 0};
     static const struct {
         mn_page_copy copy;
         mn_status want;
@@ -300,7 +322,7 @@ static void test_page_copies(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mn_page_copy out;
         ERR(err);
-        const mn_status st = mnp_kv_copy_at(&l, &rows[i].copy, 0, sizeof out, 3999, &out, &err);
+        const mn_status st = mnp_memory_copy_at(&l, &rows[i].copy, 0, sizeof out, 3999, &out, &err);
         assert_int_equal(st, rows[i].want);
     }
 }

@@ -227,8 +227,8 @@ static mn_status ask(const group_device *d, const mn_compile *in, question *q, m
 }
 
 static mn_compile for_member(const question *q, uint32_t rank) {
-    mn_compile c = q->host;
-    c.graph = group_graph(q->plan, c.graph, rank);
+    mn_compile c = mnp_shard_compile(q->plan, rank, &q->host);
+    c.graph = group_graph(q->plan, q->host.graph, rank);
     return c;
 }
 
@@ -278,8 +278,8 @@ static mn_status estimate(mn_device *device, const mn_compile *c, mn_estimate *o
     return MN_OK;
 }
 
-static mn_status kv_layout(mn_device *device, const mn_compile *in, uint32_t group,
-                           mn_kv_layout *out, mn_error *err) {
+static mn_status memory_layout(mn_device *device, const mn_compile *in, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
     group_device *d = (group_device *)(void *)device;
     question q;
     mn_status st = ask(d, in, &q, err);
@@ -292,7 +292,7 @@ static mn_status kv_layout(mn_device *device, const mn_compile *in, uint32_t gro
     for (uint32_t r = 0; r < d->n && !st; r++) {
         const mn_compile c = for_member(&q, r);
         l->of[r].size = sizeof l->of[r];
-        st = group_inner->kv_layout(d->of[d->lo], &c, group, &l->of[r], err);
+        st = group_inner->memory_layout(d->of[d->lo], &c, group, &l->of[r], err);
         most = larger(most, l->of[r].page_bytes);
     }
     mnp_shard_free(q.plan);
@@ -300,7 +300,7 @@ static mn_status kv_layout(mn_device *device, const mn_compile *in, uint32_t gro
         mnp_delete(group_host, l);
         return st;
     }
-    mn_kv_layout all = l->of[0];
+    mn_memory_layout all = l->of[0];
     all.page_bytes = most;
     all.cookie = (uint64_t)(uintptr_t)l;
     l->next = d->layouts;
@@ -309,15 +309,15 @@ static mn_status kv_layout(mn_device *device, const mn_compile *in, uint32_t gro
     return MN_OK;
 }
 
-static mn_status kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *layout,
-                         const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_event **event,
-                         mn_error *err) {
+static mn_status memory_copy(mn_queue *queue, mn_buffer *kv, const mn_memory_layout *layout,
+                             const mn_page_copy *copies, uint32_t n, uint32_t stride,
+                             mn_event **event, mn_error *err) {
     group_queue *q = (group_queue *)(void *)queue;
     const group_layout *l = (const group_layout *)(uintptr_t)layout->cookie;
     mn_status st = MN_OK;
     for (uint32_t r = q->dev->lo; r < q->dev->hi && !st; r++)
-        st = group_inner->kv_copy(q->of[r], copy_of(kv, r), &l->of[r], copies, n, stride, event,
-                                  err);
+        st = group_inner->memory_copy(q->of[r], copy_of(kv, r), &l->of[r], copies, n, stride, event,
+                                      err);
     return st;
 }
 
@@ -578,8 +578,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.weights_put = weights_put;
     stub_table.weights_seal = weights_seal;
     stub_table.weights_free = weights_free;
-    stub_table.kv_layout = kv_layout;
-    stub_table.kv_copy = kv_copy;
+    stub_table.memory_layout = memory_layout;
+    stub_table.memory_copy = memory_copy;
     stub_table.compile = compile;
     stub_table.program_free = program_free;
     stub_table.context_create = group_context_create;

@@ -23,10 +23,10 @@ typedef struct {
     mn_device *of[GROUP_MAX];
     struct group_layout *layouts;
 } group_device;
-/* What kv_layout was told by the members; its address is the cookie. */
+/* What memory_layout was told by the members; its address is the cookie. */
 typedef struct group_layout {
     struct group_layout *next;
-    mn_kv_layout of[GROUP_MAX];
+    mn_memory_layout of[GROUP_MAX];
 } group_layout;
 typedef struct {
     group_device *dev;

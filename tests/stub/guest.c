@@ -118,7 +118,12 @@ static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_err
     return st;
 }
 static mn_status refuse_kv(const mn_compile *c, mn_error *err) {
-    if (c->k_dtype != MN_F16 && c->v_dtype != MN_F16)
+    int is_f16 = 0;
+    for (uint32_t i = 0; i < c->n_memory; i++) {
+        const mn_memory_params *m = c->memory[i].params; /* the stride is this host's */
+        is_f16 = is_f16 || m->k_dtype == MN_F16 || m->v_dtype == MN_F16;
+    }
+    if (!is_f16)
         return MN_OK;
     return stub_fail(err, MN_UNSUPPORTED, ~0u, "keys and values in f32 alone");
 }

@@ -94,10 +94,10 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return stub_inner->estimate(d, c, out, err);
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
-    misbehave("kv_layout");
-    return stub_inner->kv_layout(d, c, group, out, err);
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
+    misbehave("memory_layout");
+    return stub_inner->memory_layout(d, c, group, out, err);
 }
 
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
@@ -187,7 +187,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     misbehave("entry");
     stub_table.supports = supports;
     stub_table.estimate = estimate;
-    stub_table.kv_layout = kv_layout;
+    stub_table.memory_layout = memory_layout;
     stub_table.compile = compile;
     stub_table.device_close = device_close;
     stub_table.execute = execute;

@@ -177,7 +177,7 @@ NO_HANDLERS = ":".join("handle_%s=0" % name for name in ("segv", "sigbus", "abor
 COMMANDS = {"plugins": ("plugins",), "explain": ("devices", "--explain", "-m", MODEL), "run": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2"),
             "named": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2", "--device", "late")}
 REACHED = {"entry": COMMANDS, "supports": ("explain", "run", "named"), "execute": ("explain", "run", "named"), "shutdown": COMMANDS}
-QUIET = ("estimate", "kv_layout", "compile", "device_close")  # tried by one command each
+QUIET = ("estimate", "memory_layout", "compile", "device_close")  # tried by one command each
 
 
 class Late:
@@ -376,7 +376,7 @@ def test_contain_journal():
 OF_A_GRAPH = ("attrs", "graph", "nodes", "tensors", "name", "operands", "symbols", "host")
 WRITES = ([("supports", to) for to in OF_A_GRAPH + ("compile", "maxima")] + [("estimate", to) for to in ("attrs", "compile", "maxima", "host")] +
           [("compile", to) for to in ("attrs", "symbols", "compile", "maxima", "host")] + [("execute", to) for to in ("attrs", "symbols", "host")] +
-          [("kv_layout", "compile"), ("weights_open", "maxima"), ("weights_put", "planes"), ("weights_put", "weights"), ("context_bind", "bindings")])
+          [("memory_layout", "compile"), ("weights_open", "maxima"), ("weights_put", "planes"), ("weights_put", "weights"), ("context_bind", "bindings")])
 HARMLESS = [("execute", "values"), ("context_prepare", "values"), ("write", "values")]  # copies, which nobody reads afterwards
 WROTE = "it wrote into memory that it was given as const"
 

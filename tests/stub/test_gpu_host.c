@@ -54,13 +54,13 @@ static void foreign_buffers(void **state) {
     mn_buffer *theirs = buffer_of(&o, o.other, 64, MN_MEM_DEVICE);
     mn_buffer *host = buffer_of(&o, o.other, 64, MN_MEM_HOST_PINNED);
     char bytes[64] = {0};
-    const mn_kv_layout layout = {.size = sizeof layout, .page_tokens = 64, .page_bytes = 32};
+    const mn_memory_layout layout = {.size = sizeof layout, .page_tokens = 64, .page_bytes = 32};
     const mn_page_copy page = {0, 1, 1, 0};
     is_foreign(be->write(o.p.queue, theirs, 0, bytes, 64, &err), "a buffer");
     is_foreign(be->read(o.p.queue, theirs, 0, host, 0, 64, NULL, &err), "a buffer");
     is_foreign(be->copy(o.p.queue, own, 0, theirs, 0, 64, NULL, &err), "a buffer");
     is_foreign(be->copy(o.p.queue, theirs, 0, own, 0, 64, NULL, &err), "a buffer");
-    is_foreign(be->kv_copy(o.p.queue, theirs, &layout, &page, 1, sizeof page, NULL, &err),
+    is_foreign(be->memory_copy(o.p.queue, theirs, &layout, &page, 1, sizeof page, NULL, &err),
                "a buffer");
     /* pinned memory is the host's */
     assert_int_equal(be->copy(o.p.queue, own, 0, host, 0, 64, &copied, &err), MN_OK);

@@ -191,7 +191,7 @@ static void parts(void **state) {
 static void cache_in_parts(void **state) {
     enum { PAGES = 100, MOST = 8 * 31 };
     world w;
-    mn_kv_layout l = {.size = sizeof l};
+    mn_memory_layout l = {.size = sizeof l};
     mn_buffer *kv;
     mn_buffer *host;
     void *map;
@@ -199,7 +199,7 @@ static void cache_in_parts(void **state) {
     open_world(&w, MN_F32);
     const mn_backend *be = w.p.be;
     const case_on *on = &w.plan->on;
-    assert_int_equal(be->kv_layout(on->dev, &w.plan->ask, 0, &l, &error), MN_OK);
+    assert_int_equal(be->memory_layout(on->dev, &w.plan->ask, 0, &l, &error), MN_OK);
     assert_int_equal(l.page_bytes, 32 << 10);
     const uint64_t bytes = PAGES * l.page_bytes;
     assert_int_equal(mn_usual_alloc(be, on->dev, bytes, MN_MEM_DEVICE, &kv, &error), MN_OK);
@@ -208,14 +208,14 @@ static void cache_in_parts(void **state) {
     assert_int_equal(be->map(host, &map, &error), MN_OK);
     uint8_t *page = map;
     mn_page_copy copies[] = {{5, 99, 64, 0}, {31, 32, 64, 0}, {64, 0, 64, 0}};
-    assert_int_equal(be->kv_copy(on->queue, kv, &l, copies, 0, sizeof *copies, NULL, &error),
+    assert_int_equal(be->memory_copy(on->queue, kv, &l, copies, 0, sizeof *copies, NULL, &error),
                      MN_OK);
     for (uint32_t i = 0; i < PAGES; i++) {
         memset(page, (int)i, l.page_bytes);
         assert_int_equal(be->write(on->queue, kv, i * l.page_bytes, page, l.page_bytes, &error),
                          MN_OK);
     }
-    assert_int_equal(be->kv_copy(on->queue, kv, &l, copies, 3, sizeof *copies, NULL, &error),
+    assert_int_equal(be->memory_copy(on->queue, kv, &l, copies, 3, sizeof *copies, NULL, &error),
                      MN_OK);
     for (uint32_t i = 0; i < PAGES; i++) {
         uint32_t from = i;
@@ -244,14 +244,15 @@ static void cache_in_parts(void **state) {
 /* A page is not divided. */
 static void cache_of_large_pages(void **state) {
     world w;
-    mn_kv_layout l = {.size = sizeof l};
+    mn_memory_layout l = {.size = sizeof l};
     (void)state;
     open_world(&w, MN_F32);
     h_plugin small;
     opencl_stub.max_alloc = 16 << 10;
     assert_true(h_open(&small, OPENCL));
-    assert_int_equal(small.be->kv_layout(small.dev, &w.plan->ask, 0, &l, &error), MN_UNSUPPORTED);
-    assert_string_equal(error.msg, "a page of KV group 0 has 32.0 KiB; the driver gives at most "
+    assert_int_equal(small.be->memory_layout(small.dev, &w.plan->ask, 0, &l, &error),
+                     MN_UNSUPPORTED);
+    assert_string_equal(error.msg, "a page of group 0 of the memory has 32.0 KiB; the driver gives at most "
                                    "16.0 at once");
     h_close(&small);
     close_world(&w);

@@ -178,8 +178,8 @@ static mn_status estimate(mn_device *d, const mn_compile *in, mn_estimate *out, 
     return MN_OK;
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
     (void)d;
     (void)c;
     (void)group;
@@ -187,9 +187,9 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
     return v2_fail(err, MN_UNSUPPORTED, ~0u, "vendor2: keeps no keys and values");
 }
 
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
-                         const mn_page_copy *list, uint32_t n, uint32_t stride, mn_event **event,
-                         mn_error *err) {
+static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
+                             const mn_page_copy *list, uint32_t n, uint32_t stride,
+                             mn_event **event, mn_error *err) {
     (void)event;
     (void)q;
     (void)kv;
@@ -205,6 +205,6 @@ void v2_add_negotiation(mn_backend *b) {
     b->supports = supports;
     b->reason = reason;
     b->estimate = estimate;
-    b->kv_layout = kv_layout;
-    b->kv_copy = kv_copy;
+    b->memory_layout = memory_layout;
+    b->memory_copy = memory_copy;
 }

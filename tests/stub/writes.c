@@ -92,10 +92,10 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return st;
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
-    const mn_status st = stub_inner->kv_layout(d, c, group, out, err);
-    if (is_here("kv_layout"))
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
+    const mn_status st = stub_inner->memory_layout(d, c, group, out, err);
+    if (is_here("memory_layout"))
         spoil_compile(c);
     return st;
 }
@@ -177,7 +177,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     }
     stub_table.supports = supports;
     stub_table.estimate = estimate;
-    stub_table.kv_layout = kv_layout;
+    stub_table.memory_layout = memory_layout;
     stub_table.weights_open = weights_open;
     stub_table.weights_put = weights_put;
     stub_table.compile = compile;

@@ -119,7 +119,7 @@ static mn_status f_reason(void *self, uint32_t reason, char *buf, uint32_t cap) 
 /* What the devices were asked about runs of nodes in the last negotiation. */
 typedef struct {
     const mn_device *device;
-    uint32_t node_lo, node_hi, precision, group; /* group: of kv_layout; UINT32_MAX: estimate */
+    uint32_t node_lo, node_hi, precision, group; /* group: of memory_layout; UINT32_MAX: estimate */
 } question;
 static question questions[1 << 14];
 static size_t n_questions;
@@ -166,14 +166,14 @@ static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, m
         return mn_fail(err, MN_DEVICE_LOST, "it fell off the bus");
     return MN_OK;
 }
-static mn_status f_kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                             mn_error *err) {
+static mn_status f_memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                                 mn_memory_layout *out, mn_error *err) {
     (void)err;
     uint32_t layers = 0;
     note_question(d, c, group);
     for (uint32_t i = c->node_lo; i < c->node_hi; i++)
         layers += c->graph->nodes[i].op == MN_OP_KV_STORE;
-    *out = (mn_kv_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0, 0};
+    *out = (mn_memory_layout){sizeof *out, d->f->lies == NO_PAGES ? 0 : 64, layers * 4096ull, 0, 0};
     return MN_OK;
 }
 static mn_status f_queue(mn_device *d, const mn_queue_params *params, mn_queue **q, mn_error *err) {
@@ -185,7 +185,7 @@ static const mn_backend backend = {.size = sizeof backend,
                                    .supports = f_supports,
                                    .reason = f_reason,
                                    .estimate = f_estimate,
-                                   .kv_layout = f_kv_layout,
+                                   .memory_layout = f_memory_layout,
                                    .queue_create = f_queue};
 
 /* The devices of one test. */

@@ -119,7 +119,7 @@ static void a_call_after_a_rest(void **state) {
     (void)state;
     begin(40, 40, 40);
     usleep(400000);
-    mn_call *call = mn_call_begin(&plugin, "kv_layout", 0);
+    mn_call *call = mn_call_begin(&plugin, "memory_layout", 0);
     assert_true(comes(&n_stuck, 1));
     mn_call_end(call);
     finish();

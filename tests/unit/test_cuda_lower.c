@@ -5,6 +5,7 @@
  * member. */
 #include "opened/opened.h"
 #include "common.h"
+#include "memory_uses.h"
 #include "usual.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,15 +82,18 @@ static void check_graph(const mn_graph *g, const char *what) {
             .graph = g,
             .node_hi = g->n_nodes,
             .symbol_max = most,
-            .k_dtype = ways[i].k,
-            .v_dtype = ways[i].v,
         };
+        const mn_node_range nodes = {0, g->n_nodes};
+        mn_memory_uses memory;
+        assert_true(mn_memory_uses_find(g, &nodes, 1, ways[i].k, ways[i].v, &memory));
+        mn_memory_uses_give(&memory, &c);
         mn_estimate e = {.size = sizeof e};
         if (be->estimate(device, &c, &e, &err))
             fail_msg("%s, class %u: %s", what, ways[i].precision, err.msg);
         assert_true(e.weights > 0);
         assert_true(e.scratch > 0);
         check_groups(&c, &e, what);
+        mn_memory_uses_free(&memory);
     }
     free(verdicts);
     free(most);

@@ -114,13 +114,12 @@ static void look(const mn_session *s, const how *h) {
 /* What is free holds nothing that anybody may read. */
 static void poison(const mn_session *s) {
     for (uint32_t g = 0; s->steps.engine && g < s->steps.graph->hp.n_kv; g++) {
-        const mn_engine_segment *part = &s->steps.engine->segments[0];
-        const mn_engine_device *d = &s->steps.engine->devices[part->device];
+        const mn_engine_device *d = &s->steps.engine->devices[0];
         const uint32_t ratio = mn_page_ratio(s->steps.engine, d, g);
-        const uint64_t bytes = part->kv[g].page_bytes * ratio;
+        const uint64_t bytes = d->kv[g].page_bytes * ratio;
         void *map = NULL;
         if (s->steps.clock.completed != s->steps.clock.enqueued ||
-            d->backend->map(part->pages_kv[g], &map, NULL))
+            d->backend->map(d->pages_kv[g], &map, NULL))
             continue;
         for (uint32_t i = 0; i < s->steps.kv.pools[g].n_free; i++)
             memset((char *)map + (uint64_t)s->steps.kv.pools[g].free[i] * bytes, 0xff, bytes);

@@ -35,6 +35,7 @@ void case_free(op_case *c) {
     }
     for (uint32_t i = 0; i < CASE_SYMBOLS; i++)
         free(c->dead[i]);
+    mn_memory_uses_free(&c->memory);
     free(c);
 }
 

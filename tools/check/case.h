@@ -8,6 +8,7 @@
 #ifndef CASE_H
 #define CASE_H
 #include "dtype.h"
+#include "memory_uses.h"
 #include "usual.h"
 #include <minerva/plugin.h>
 #include <stdbool.h>
@@ -69,6 +70,7 @@ typedef struct {
         uint32_t pages;
     } kv[CASE_GROUPS];         /* by KV group */
     uint32_t node_lo, node_hi; /* the segment that is compiled and run; hi 0: all nodes */
+    mn_memory_uses memory;     /* of case_question; all zeros before */
     bool failed;
 } op_case;
 
@@ -153,7 +155,7 @@ typedef struct case_plan case_plan;
 
 /* The mn_compile of the case's segment, with the values of the step as maxima; points into the
  * case. */
-mn_compile case_question(const op_case *c, uint32_t precision);
+mn_compile case_question(op_case *c, uint32_t precision);
 /* Weights, program, buffers with guard bytes around each binding, a context. kv_dtype and flags of
  * mn_compile come from the case. The case's weights must outlive the plan. */
 mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
@@ -171,10 +173,10 @@ mn_status case_open_shared(const case_on *on, op_case *c, uint32_t precision, mn
 mn_status case_step(case_plan *p, op_case *c, mn_error *err);
 /* Later steps run in a second context of the same program, on a queue of its own. */
 mn_status case_second_context(case_plan *p, mn_error *err);
-mn_status case_kv_layout(case_plan *p, uint32_t group, mn_kv_layout *out, mn_error *err);
+mn_status case_memory_layout(case_plan *p, uint32_t group, mn_memory_layout *out, mn_error *err);
 /* Copies pages of the KV buffer of a group. */
-mn_status case_kv_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
-                       mn_error *err);
+mn_status case_memory_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
+                           mn_error *err);
 const char *case_breach(const case_plan *p); /* what was written that must not be; "" = nothing */
 void case_close(case_plan *p);
 /* case_open, case_step, case_close; a breach is an error. */

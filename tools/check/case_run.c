@@ -232,7 +232,7 @@ static mn_status case_run_put_weights(case_plan *p, uint32_t n_threads, mn_error
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */
-/* A buffer is: guard | payload | guard. The cache has no guard before it, since kv_copy works on
+/* A buffer is: guard | payload | guard. The cache has no guard before it, as memory_copy works on
  * whole buffers of pages. The bytes before the payload of tensor i: */
 static uint64_t lead(const case_plan *p, const op_case *c, uint32_t i) {
     if (case_kv_group(c, i) >= 0)
@@ -270,10 +270,10 @@ static mn_status size_kv(case_plan *p, mn_error *err) {
     op_case *c = p->first;
     for (uint32_t i = 0; i < CASE_GROUPS; i++) {
         const int32_t t = c->kv[i].tensor;
-        mn_kv_layout l = {.size = sizeof l};
+        mn_memory_layout l = {.size = sizeof l};
         if (t < 0 || !case_in_segment(c, (uint32_t)t))
             continue;
-        mn_status st = case_kv_layout(p, i, &l, err);
+        mn_status st = case_memory_layout(p, i, &l, err);
         if (st)
             return st;
         p->kv_bytes[i] = l.page_bytes * c->kv[i].pages;
@@ -336,8 +336,8 @@ static mn_status make_buffers(case_plan *p, mn_error *err) {
     return st;
 }
 
-mn_status case_kv_layout(case_plan *p, uint32_t group, mn_kv_layout *out, mn_error *err) {
-    return p->on.be->kv_layout(p->on.dev, &p->ask, group, out, err);
+mn_status case_memory_layout(case_plan *p, uint32_t group, mn_memory_layout *out, mn_error *err) {
+    return p->on.be->memory_layout(p->on.dev, &p->ask, group, out, err);
 }
 
 static mn_status make_context(case_plan *p, uint32_t i, mn_queue *q, mn_error *err) {
@@ -358,18 +358,34 @@ mn_status case_second_context(case_plan *p, mn_error *err) {
     return make_context(p, 1, p->queues[1], err);
 }
 
-mn_compile case_question(const op_case *c, uint32_t precision) {
-    return (mn_compile){
+mn_compile case_question(op_case *c, uint32_t precision) {
+    const mn_node_range nodes = {c->node_lo, c->node_hi ? c->node_hi : c->g.n_nodes};
+    mn_compile ask = {
         .size = sizeof(mn_compile),
         .precision = precision,
         .graph = &c->g,
-        .node_lo = c->node_lo,
-        .node_hi = c->node_hi ? c->node_hi : c->g.n_nodes,
+        .node_lo = nodes.lo,
+        .node_hi = nodes.hi,
         .symbol_max = c->value,
-        .k_dtype = c->kv_dtype,
-        .v_dtype = c->v_dtype,
         .n_sets = 1,
     };
+    if (!c->memory.block &&
+        !mn_memory_uses_find(&c->g, &nodes, 1, c->kv_dtype, c->v_dtype, &c->memory))
+        c->failed = true;
+    mn_memory_uses_give(&c->memory, &ask);
+    return ask;
+}
+
+/* The layouts that compile is given. */
+static mn_status ask_layouts(case_plan *p, mn_error *err) {
+    mn_memory_uses *memory = &p->first->memory;
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < memory->n && !st; i++) {
+        mn_memory_layout l = {.size = sizeof l};
+        st = case_memory_layout(p, memory->params[i].group, &l, err);
+        mn_memory_uses_know(memory, memory->params[i].group, &l);
+    }
+    return st;
 }
 
 /* A plan without weights, program and buffers. */
@@ -397,6 +413,8 @@ static mn_status case_plan_new(const case_on *on, op_case *c, uint32_t precision
 /* Program, buffers and a context of a plan whose ask is complete; closes the plan after an error
  * st or of its own. */
 static mn_status case_plan_finish(case_plan *p, mn_status st, case_plan **out, mn_error *err) {
+    if (!st)
+        st = ask_layouts(p, err);
     if (!st)
         st = p->on.be->compile(p->on.dev, &p->ask, &p->program, err);
     if (!st)
@@ -564,14 +582,14 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
     return case_run_read_all(p, c, err);
 }
 
-mn_status case_kv_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
-                       mn_error *err) {
-    mn_kv_layout l = {.size = sizeof l};
-    mn_status st = case_kv_layout(p, group, &l, err);
+mn_status case_memory_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
+                           mn_error *err) {
+    mn_memory_layout l = {.size = sizeof l};
+    mn_status st = case_memory_layout(p, group, &l, err);
     if (st)
         return st;
     mn_buffer *kv = p->buffer[p->first->kv[group].tensor];
-    return p->on.be->kv_copy(p->on.queue, kv, &l, pairs, n, sizeof *pairs, NULL, err);
+    return p->on.be->memory_copy(p->on.queue, kv, &l, pairs, n, sizeof *pairs, NULL, err);
 }
 
 const char *case_breach(const case_plan *p) {

@@ -152,9 +152,9 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return real->estimate(d, give_compile(c), out, err);
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
-    return real->kv_layout(d, give_compile(c), group, out, err);
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
+    return real->memory_layout(d, give_compile(c), group, out, err);
 }
 
 static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
@@ -198,11 +198,12 @@ static mn_status write_bytes(mn_queue *q, mn_buffer *to, uint64_t at, const void
     return real->write(q, to, at, const_rule_give("the source of write", from, n), n, err);
 }
 
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *p,
-                         uint32_t n, uint32_t stride, mn_event **ev, mn_error *err) {
-    const mn_kv_layout *layout = const_rule_give("the mn_kv_layout", l, sizeof *l);
+static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
+                             const mn_page_copy *p, uint32_t n, uint32_t stride, mn_event **ev,
+                             mn_error *err) {
+    const mn_memory_layout *layout = const_rule_give("the mn_memory_layout", l, sizeof *l);
     const mn_page_copy *pages = const_rule_give("the pages to copy", p, (uint64_t)n * stride);
-    return real->kv_copy(q, kv, layout, pages, n, stride, ev, err);
+    return real->memory_copy(q, kv, layout, pages, n, stride, ev, err);
 }
 
 static const mn_backend *const_backend(const mn_backend *be) {
@@ -212,7 +213,7 @@ static const mn_backend *const_backend(const mn_backend *be) {
     memcpy(&table, be, be->size < sizeof table ? be->size : sizeof table);
     table.supports = supports;
     table.estimate = estimate;
-    table.kv_layout = kv_layout;
+    table.memory_layout = memory_layout;
     table.weights_open = weights_open;
     table.weights_put = weights_put;
     table.compile = compile;
@@ -221,7 +222,7 @@ static const mn_backend *const_backend(const mn_backend *be) {
         table.context_prepare = context_prepare;
     table.execute = execute;
     table.write = write_bytes;
-    table.kv_copy = kv_copy;
+    table.memory_copy = memory_copy;
     return &table;
 }
 

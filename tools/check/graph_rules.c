@@ -78,8 +78,8 @@ void check_graph_small_outputs(check *c) {
         check_doing(c, "estimate ran with room for %u bytes", n);
         judge_small(c, &f, n, be->estimate(s.p.dev, ask, f.at, NULL), "estimate");
         begin_small(&f, n);
-        check_doing(c, "kv_layout ran with room for %u bytes", n);
-        judge_small(c, &f, n, be->kv_layout(s.p.dev, ask, 0, f.at, NULL), "kv_layout");
+        check_doing(c, "memory_layout ran with room for %u bytes", n);
+        judge_small(c, &f, n, be->memory_layout(s.p.dev, ask, 0, f.at, NULL), "memory_layout");
         fence_free(&f);
     }
     if (!check_over(c))
@@ -416,16 +416,20 @@ void check_graph_questions(check *c) {
     const mn_backend *be = s.p.be;
     const mn_compile good = case_question(s.o, MN_PRECISION_EXACT);
     mn_compile kv = good;
-    mn_kv_layout l = {.size = sizeof l};
+    mn_memory_layout l = {.size = sizeof l};
     odd_estimates(c, &s, &good);
     if (!check_over(c))
         empty_segment(c, &s, good);
     if (check_over(c))
         return;
-    check_doing(c, "kv_layout met a graph without a KV cache");
-    kv.k_dtype = 9999;
-    be->kv_layout(s.p.dev, &kv, 0, &l, NULL);
-    be->kv_layout(s.p.dev, &good, 12345, &l, NULL);
+    check_doing(c, "memory_layout met a graph without a KV cache");
+    const mn_memory_params strange = {.size = sizeof strange, .kind = 9999};
+    const mn_memory_use use = {&strange, NULL};
+    kv.memory = &use;
+    kv.n_memory = 1;
+    kv.memory_stride = sizeof use;
+    be->memory_layout(s.p.dev, &kv, 0, &l, NULL);
+    be->memory_layout(s.p.dev, &good, 12345, &l, NULL);
     check_doing(c, "supports met a graph without nodes");
     mn_graph none = s.o->g;
     mn_verdict v = {0};

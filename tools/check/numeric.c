@@ -137,11 +137,11 @@ static void broken(trial *t, const char *what, mn_status st, const mn_error *err
 /* How many tokens a page of this side has; false: it has no cache of this type. */
 static bool page_tokens(const case_on *on, const trial *t, op_shape *s) {
     op_case *c = case_random(t->op, t->dtype, s, 1);
-    mn_kv_layout l = {.size = sizeof l};
+    mn_memory_layout l = {.size = sizeof l};
     mn_status st = MN_OUT_OF_MEMORY;
     if (c && !c->failed) {
         const mn_compile ask = case_question(c, t->precision);
-        st = on->be->kv_layout(on->dev, &ask, 0, &l, NULL);
+        st = on->be->memory_layout(on->dev, &ask, 0, &l, NULL);
     }
     case_free(c);
     s->page_tokens = l.page_tokens;

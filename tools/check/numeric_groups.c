@@ -60,11 +60,11 @@ static mn_status open_side(side *s, const case_on *on, uint32_t kv_dtype, uint32
     if (c && !c->failed)
         st = MN_OK;
     for (uint32_t i = 0; i < CASE_GROUPS && !st; i++) {
-        mn_kv_layout l = {.size = sizeof l};
+        mn_memory_layout l = {.size = sizeof l};
         const mn_compile ask = case_question(c, precision);
         if (!case_in_segment(c, (uint32_t)c->kv[i].tensor))
             continue;
-        st = on->be->kv_layout(on->dev, &ask, i, &l, err);
+        st = on->be->memory_layout(on->dev, &ask, i, &l, err);
         s->shape[i].page_tokens = l.page_tokens;
     }
     case_free(c);

@@ -1,6 +1,6 @@
 /* numeric_rules.c -- group numeric: a rule per op, which compares the plugin with `reference`
  * (numeric.c) for all its weight types, shapes (numeric_sweeps.c), variants and classes; and the
- * rule about pages that kv_copy made. Layers of several KV groups are in numeric_groups.c. */
+ * rule about pages that memory_copy made. Layers of several KV groups are in numeric_groups.c. */
 #include "numeric.h"
 #include <string.h>
 
@@ -150,16 +150,16 @@ static mn_status copy_pages(case_plan *plan, uint32_t group, uint32_t n_pages, u
     mn_page_copy pairs[64];
     for (uint32_t i = 0; i < n_pages; i++)
         pairs[i] = (mn_page_copy){1 + i, n_pages + 1 + i, i ? page_tokens : last, 0};
-    return case_kv_copy(plan, group, pairs, n_pages, err);
+    return case_memory_copy(plan, group, pairs, n_pages, err);
 }
 
 /* The tokens of a page on the plugin's device; 0 = it has no such cache. */
 static uint32_t tokens_of_page(const numeric *n, const op_shape *s) {
     op_case *c = case_random(MN_OP_ATTENTION, 0, s, 7);
-    mn_kv_layout l = {.size = sizeof l};
+    mn_memory_layout l = {.size = sizeof l};
     if (c && !c->failed && case_supported(&n->here, c, NULL)) {
         const mn_compile ask = case_question(c, MN_PRECISION_EXACT);
-        if (n->here.be->kv_layout(n->here.dev, &ask, s->kv_group, &l, NULL))
+        if (n->here.be->memory_layout(n->here.dev, &ask, s->kv_group, &l, NULL))
             l.page_tokens = 0;
     }
     case_free(c);
@@ -193,7 +193,7 @@ static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b
         return;
     a->kv[group].pages = 2 * pages + 1;
     use_copies(b, pages);
-    check_doing(n->c, "kv_copy of %u pages of group %u ran, KV %s", pages, group, type);
+    check_doing(n->c, "memory_copy of %u pages of group %u ran, KV %s", pages, group, type);
     mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
     if (!st)
         st = case_step(plan, a, &err);
@@ -242,7 +242,7 @@ static void copy_each(numeric *n) {
         check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION");
 }
 
-void check_numeric_kv_copy(check *c) {
+void check_numeric_memory_copy(check *c) {
     numeric n;
     if (numeric_open(c, &n))
         copy_each(&n);

@@ -127,16 +127,16 @@ typedef struct {
     { #f, offsetof(T, f) }
 /* Functions that must be there; all others are optional, and NULL where the plugin lacks them. */
 static const function backend_functions[] = {
-    F(mn_backend, device_count), F(mn_backend, device_info),  F(mn_backend, device_open),
-    F(mn_backend, device_close), F(mn_backend, contracts),    F(mn_backend, supports),
-    F(mn_backend, estimate),     F(mn_backend, alloc),        F(mn_backend, buffer_free),
-    F(mn_backend, map),          F(mn_backend, queue_create), F(mn_backend, queue_free),
-    F(mn_backend, write),        F(mn_backend, read),         F(mn_backend, copy),
-    F(mn_backend, wait),         F(mn_backend, queue_wait),   F(mn_backend, event_free),
-    F(mn_backend, weights_open), F(mn_backend, weights_put),  F(mn_backend, weights_seal),
-    F(mn_backend, weights_free), F(mn_backend, kv_layout),    F(mn_backend, kv_copy),
-    F(mn_backend, compile),      F(mn_backend, program_free), F(mn_backend, context_create),
-    F(mn_backend, context_bind), F(mn_backend, execute),      F(mn_backend, context_free)};
+    F(mn_backend, device_count), F(mn_backend, device_info),   F(mn_backend, device_open),
+    F(mn_backend, device_close), F(mn_backend, contracts),     F(mn_backend, supports),
+    F(mn_backend, estimate),     F(mn_backend, alloc),         F(mn_backend, buffer_free),
+    F(mn_backend, map),          F(mn_backend, queue_create),  F(mn_backend, queue_free),
+    F(mn_backend, write),        F(mn_backend, read),          F(mn_backend, copy),
+    F(mn_backend, wait),         F(mn_backend, queue_wait),    F(mn_backend, event_free),
+    F(mn_backend, weights_open), F(mn_backend, weights_put),   F(mn_backend, weights_seal),
+    F(mn_backend, weights_free), F(mn_backend, memory_layout), F(mn_backend, memory_copy),
+    F(mn_backend, compile),      F(mn_backend, program_free),  F(mn_backend, context_create),
+    F(mn_backend, context_bind), F(mn_backend, execute),       F(mn_backend, context_free)};
 static const function loader_functions[] = {F(mn_loader, guess),   F(mn_loader, open),
                                             F(mn_loader, meta_at), F(mn_loader, tensor_at),
                                             F(mn_loader, close),   F(mn_loader, patterns)};

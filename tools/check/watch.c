@@ -97,8 +97,8 @@ BACKEND_STATUS(weights_put,
 BACKEND_STATUS(weights_seal,
                (mn_weights *a, mn_queue *q, uint32_t *how, mn_error *e), (a, q, how, e))
 BACKEND_VOID(weights_free, (mn_weights *a), (a))
-BACKEND_STATUS(kv_layout,
-               (mn_device *a, const mn_compile *c, uint32_t g, mn_kv_layout *b, mn_error *e),
+BACKEND_STATUS(memory_layout,
+               (mn_device *a, const mn_compile *c, uint32_t g, mn_memory_layout *b, mn_error *e),
                (a, c, g, b, e))
 BACKEND_STATUS(compile,
                (mn_device *a, const mn_compile *c, mn_program **b, mn_error *e), (a, c, b, e))
@@ -119,8 +119,9 @@ LOADER_STATUS(meta_at,
               (mn_parsed *p, uint32_t i, mn_str *k, mn_str *n, mn_value *v), (p, i, k, n, v))
 LOADER_STATUS(tensor_at, (mn_parsed *p, uint32_t i, mn_tensor_info *t), (p, i, t))
 LOADER_VOID(close, (mn_parsed *p), (p))
-BACKEND_STATUS(kv_copy,
-               (mn_queue *a, mn_buffer *b, const mn_kv_layout *l, const mn_page_copy *p, uint32_t n,
+BACKEND_STATUS(memory_copy,
+               (mn_queue *a, mn_buffer *b, const mn_memory_layout *l, const mn_page_copy *p,
+                uint32_t n,
                 uint32_t step, mn_event **v, mn_error *e), (a, b, l, p, n, step, v, e))
 BACKEND_STATUS(context_bind,
                (mn_context *a, uint32_t set, const mn_binding *b, uint32_t n, uint32_t step,
@@ -183,8 +184,8 @@ const mn_backend *watch_backend(check *c, const mn_backend *be) {
     WATCH_BACKEND(weights_put)
     WATCH_BACKEND(weights_seal)
     WATCH_BACKEND(weights_free)
-    WATCH_BACKEND(kv_layout)
-    WATCH_BACKEND(kv_copy)
+    WATCH_BACKEND(memory_layout)
+    WATCH_BACKEND(memory_copy)
     WATCH_BACKEND(compile)
     WATCH_BACKEND(program_free)
     WATCH_BACKEND(program_save)

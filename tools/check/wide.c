@@ -46,7 +46,7 @@ typedef struct {
         uint32_t size;
         mn_device_info info;
         mn_estimate estimate;
-        mn_kv_layout kv;
+        mn_memory_layout kv;
     } u;
     uint8_t more[ROOM];
 } wide_out;
@@ -103,14 +103,14 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     return st;
 }
 
-static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
-                           mn_error *err) {
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
     wide_compile ask = wide_widen(c);
     wide_out w;
     out_begin(&w, sizeof *out);
-    mn_status st = real->kv_layout(d, &ask.c, group, &w.u.kv, err);
+    mn_status st = real->memory_layout(d, &ask.c, group, &w.u.kv, err);
     if (!st)
-        out_end(&w, sizeof *out, out, "kv_layout");
+        out_end(&w, sizeof *out, out, "memory_layout");
     return st;
 }
 
@@ -174,10 +174,11 @@ static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, 
     return st;
 }
 
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *p,
-                         uint32_t n, uint32_t stride, mn_event **ev, mn_error *err) {
+static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
+                             const mn_page_copy *p, uint32_t n, uint32_t stride, mn_event **ev,
+                             mn_error *err) {
     struct {
-        mn_kv_layout l;
+        mn_memory_layout l;
         uint8_t more[MORE];
     } layout;
     memset(&layout, GARBAGE, sizeof layout);
@@ -186,7 +187,7 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, cons
     void *wide = wide_spread(p, n, sizeof *p, stride);
     mn_status st = MN_OUT_OF_MEMORY;
     if (wide)
-        st = real->kv_copy(q, kv, &layout.l, wide, n, sizeof *p + MORE, ev, err);
+        st = real->memory_copy(q, kv, &layout.l, wide, n, sizeof *p + MORE, ev, err);
     free(wide);
     return st;
 }
@@ -200,13 +201,13 @@ const mn_backend *wide_backend(const mn_backend *be) {
     memcpy(&table, be, be->size < sizeof table ? be->size : sizeof table);
     table.device_info = device_info;
     table.estimate = estimate;
-    table.kv_layout = kv_layout;
+    table.memory_layout = memory_layout;
     table.weights_open = weights_open;
     table.compile = compile;
     table.supports = supports;
     table.weights_put = weights_put;
     table.context_bind = context_bind;
-    table.kv_copy = kv_copy;
+    table.memory_copy = memory_copy;
     return &table;
 }
 

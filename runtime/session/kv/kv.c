@@ -22,13 +22,13 @@ static void read_layouts(mn_kv *kv, const mn_engine *e) {
     kv->n_groups = (uint32_t)e->graph->hp.n_kv;
     kv->row_pages = e->row_pages;
     for (uint32_t i = 0; i < kv->n_groups; i++)
-        kv->layout[i] = (mn_memory_layout){.kind = MN_MEMORY_PAGED,
-                                           .window = e->graph->hp.kv[i].window,
-                                           .page_tokens = e->group[i].page_tokens,
-                                           .n_pages = e->group[i].n_pages,
-                                           .n_total = e->group[i].n_total,
-                                           .n_own = e->group[i].n_own,
-                                           .table = e->in.pages[i]};
+        kv->layout[i] = (mn_group_memory){.kind = MN_MEMORY_PAGED,
+                                          .window = e->graph->hp.kv[i].window,
+                                          .page_tokens = e->group[i].page_tokens,
+                                          .n_pages = e->group[i].n_pages,
+                                          .n_total = e->group[i].n_total,
+                                          .n_own = e->group[i].n_own,
+                                          .table = e->in.pages[i]};
 }
 
 mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *err) {
@@ -76,7 +76,7 @@ void mn_kv_reopen(mn_kv *kv) {
 uint32_t mn_kv_max_positions(const mn_kv *kv, uint32_t n_batch, bool running_ahead) {
     uint64_t most = kv->n_ctx;
     for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
-        const mn_memory_layout *l = &kv->layout[i];
+        const mn_group_memory *l = &kv->layout[i];
         const uint64_t batch = (n_batch + l->page_tokens - 1ull) / l->page_tokens;
         const uint64_t batches = running_ahead ? 2 * batch : batch;
         /* what a window group holds of one sequence at most (mn_kv_pages) */

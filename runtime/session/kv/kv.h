@@ -137,7 +137,7 @@ typedef struct {
     mn_engine *engine; /* NULL: none stands */
     uint32_t engines;  /* so far */
     const mn_step_clock *clock;
-    mn_memory_layout layout[MN_MAX_KV_GROUP];
+    mn_group_memory layout[MN_MAX_KV_GROUP];
     uint32_t n_groups, row_pages; /* row_pages: length of a row of the page tables */
     uint32_t n_seq, n_ctx;
     bool no_cache;

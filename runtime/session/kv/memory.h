@@ -37,11 +37,9 @@
 #define MN_MEMORY_H
 #include "engine/engine.h"
 
-typedef enum { MN_MEMORY_PAGED, MN_MEMORY_RING, MN_MEMORY_PER_SLOT } mn_memory_kind;
-
 /* One KV group of the engine that stands. */
 typedef struct {
-    mn_memory_kind kind;
+    uint32_t kind;        /* MN_MEMORY_* */
     int64_t window;       /* positions that a row sees, its own among them; 0: all */
     uint32_t page_tokens; /* PAGED: positions of a page */
     uint32_t n_pages;     /* entries of a sequence's row of the page table that are in use */
@@ -49,7 +47,7 @@ typedef struct {
     uint32_t n_own;       /* of them, a sequence's share (mn_kv_pages_of_one) */
     uint32_t table;       /* int32 of the packed inputs where the page table begins */
     uint64_t state_bytes; /* PER_SLOT: of one sequence */
-} mn_memory_layout;
+} mn_group_memory;
 
 /* A sequence, as far as its memory goes: tokens[0, n_tokens) are known, positions [0, n_stored) are
  * stored or will be by steps that are enqueued. n_stored may be above n_tokens: the device draws

@@ -78,7 +78,7 @@ bool mn_pages_reserve(mn_kv *kv, uint32_t slot, uint32_t n_positions) {
 bool mn_pages_will_come_with(const mn_kv *kv, uint32_t slot, uint32_t n_positions,
                              uint32_t n_more) {
     for (uint32_t i = 0; i < kv->n_groups; i++) {
-        const mn_memory_layout *l = &kv->layout[i];
+        const mn_group_memory *l = &kv->layout[i];
         uint64_t want = lacking(kv, i, slot, n_positions);
         if (l->window) /* those that it gives back on its way can come again */
             want = MN_MIN(want, l->n_own);

@@ -188,10 +188,11 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
     mn_status st = check(q->dev, "weights", err);
     return st ? st : mnc_weights_put(w, q, src, ev, err);
 }
-static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *c,
-                         uint32_t n, uint32_t stride, mn_event **ev, mn_error *err) {
-    mn_status st = check(q->dev, "kv_copy", err);
-    return st ? st : mnc_kv_copy(q, kv, l, c, n, stride, ev, err);
+static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
+                             const mn_page_copy *c, uint32_t n, uint32_t stride, mn_event **ev,
+                             mn_error *err) {
+    mn_status st = check(q->dev, "memory_copy", err);
+    return st ? st : mnc_memory_copy(q, kv, l, c, n, stride, ev, err);
 }
 /* Whether SAMPLE is to give logprobs, too. */
 static bool scores(const mn_graph *g) {
@@ -333,7 +334,7 @@ MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err)
     table.wait = event_wait;
     table.weights_open = weights_open;
     table.weights_put = weights_put;
-    table.kv_copy = kv_copy;
+    table.memory_copy = memory_copy;
     table.compile = program_compile;
     table.context_bind = context_bind;
     table.execute = context_execute;

@@ -1,0 +1,151 @@
+/* memory.c -- the memory of sequences in mn_compile: which group and layer a node is about, where
+ * the numbers of a state lie in its page, copies of pages. kv.c has pages of keys and values. Holds
+ * nothing. */
+#include "common.h"
+
+const mn_memory_params *mnp_memory_of(const mn_compile *c, uint32_t group) {
+    for (uint32_t i = 0; i < c->n_memory; i++) {
+        const mn_memory_use *use = (const mn_memory_use *)mnp_entry(c->memory, i, c->memory_stride);
+        if (use->params->group == group)
+            return use->params;
+    }
+    return NULL;
+}
+
+bool mnp_memory_node_of(const mn_node *n, mnp_memory_node *out) {
+    switch (n->op) {
+    case MN_OP_KV_STORE:
+        *out = (mnp_memory_node){MN_KV_STORE_PAGES, MN_KV_STORE_KV, MN_KV_STORE_ATTR_KV_LAYER,
+                                 MN_KV_STORE_ATTR_GROUP};
+        return true;
+    case MN_OP_ATTENTION:
+        *out = (mnp_memory_node){MN_ATTENTION_PAGES, MN_ATTENTION_KV, MN_ATTENTION_ATTR_KV_LAYER,
+                                 MN_ATTENTION_ATTR_GROUP};
+        return true;
+    case MN_OP_CONV_STATE:
+        *out = (mnp_memory_node){MN_CONV_STATE_STATES, MN_CONV_STATE_STATE,
+                                 MN_CONV_STATE_ATTR_LAYER, MN_CONV_STATE_ATTR_GROUP};
+        return true;
+    case MN_OP_SSM_SCAN:
+        *out = (mnp_memory_node){MN_SSM_SCAN_STATES, MN_SSM_SCAN_STATE, MN_SSM_SCAN_ATTR_LAYER,
+                                 MN_SSM_SCAN_ATTR_GROUP};
+        return true;
+    case MN_OP_GATED_DELTA:
+        *out = (mnp_memory_node){MN_GATED_DELTA_STATES, MN_GATED_DELTA_STATE,
+                                 MN_GATED_DELTA_ATTR_LAYER, MN_GATED_DELTA_ATTR_GROUP};
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+/* Bytes of a layer's part of a page; false = they overflow. */
+static bool state_bytes(const mn_memory_layer *l, uint64_t *bytes) {
+    uint64_t sum;
+    if (__builtin_mul_overflow(l->n_state, sizeof(float), bytes))
+        return false;
+    if (__builtin_add_overflow(*bytes, MNP_STATE_ALIGN - 1, &sum))
+        return false;
+    *bytes = sum / MNP_STATE_ALIGN * MNP_STATE_ALIGN;
+    return true;
+}
+
+/* layer: whose place is wanted, or NULL; out->n_state is 0 where it is not there. */
+static mn_status measure_state(const mn_memory_params *m, const int64_t *layer, mnp_state *out,
+                               mn_error *err) {
+    memset(out, 0, sizeof *out);
+    if (!m->n_layers)
+        return mnp_fail(err, MN_INVALID, ~0u, "group %u of the memory has no layer", m->group);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        const mn_memory_layer *l = mnp_memory_layer(m, i);
+        uint64_t bytes;
+        if (l->flags)
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u, "layer %lld of group %u: flags 0x%x",
+                            (long long)l->layer, m->group, l->flags);
+        if (layer && l->layer == *layer) {
+            out->layer_at = out->page_bytes;
+            out->n_state = l->n_state;
+        }
+        if (!l->n_state || !state_bytes(l, &bytes) ||
+            __builtin_add_overflow(out->page_bytes, bytes, &out->page_bytes))
+            return mnp_fail(err, MN_INVALID, ~0u, "layer %lld of group %u: a state of %llu numbers",
+                            (long long)l->layer, m->group, (unsigned long long)l->n_state);
+    }
+    return MN_OK;
+}
+
+mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, uint64_t n_state, mnp_state *out,
+                            mn_error *err) {
+    const mn_graph *g = c->graph;
+    const mn_node *n = mnp_node(g, node);
+    mnp_memory_node at;
+    if (!mnp_memory_node_of(n, &at))
+        return mnp_fail(err, MN_INVALID, node, "node %u: op %u has no state", node, n->op);
+    const mn_tensor *states = mnp_in_tensor(g, n, at.pages);
+    if (!states || states->n_dim != 2 || states->dim[1] != 2 || mnp_in(g, n, at.memory) < 0)
+        return mnp_fail(err, MN_INVALID, node, "node %u: STATE or STATES [S, 2] is absent", node);
+    const uint32_t group = (uint32_t)mnp_attr(g, n, at.group);
+    const int64_t layer = mnp_attr(g, n, at.layer);
+    const mn_memory_params *m = mnp_memory_of(c, group);
+    if (!m || m->kind != MN_MEMORY_STATE)
+        return mnp_fail(err, MN_INVALID, node,
+                        "node %u: no group %u of states in mn_compile.memory", node, group);
+    const mn_status st = measure_state(m, &layer, out, err);
+    if (st)
+        return st;
+    if (out->n_state == n_state)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, node,
+                    "node %u: layer %lld of group %u has %llu numbers in mn_compile.memory; the "
+                    "operation has %llu",
+                    node, (long long)layer, group, (unsigned long long)out->n_state,
+                    (unsigned long long)n_state);
+}
+
+/* ---- layouts and copies ---------------------------------------------------------------------- */
+mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precision, uint64_t flags,
+                            const mnp_kv_rules *rules, mn_memory_layout *out, mn_error *err) {
+    const mn_memory_params *m = mnp_memory_of(c, group);
+    mn_memory_layout l = {sizeof l, 0, 0, flags, 0};
+    mn_status st;
+    mnp_state state;
+    mnp_kv kv;
+    if (!m)
+        return mnp_fail(err, MN_INVALID, ~0u, "no group %u in mn_compile.memory", group);
+    switch (m->kind) {
+    case MN_MEMORY_PAGED:
+        st = mnp_kv_of(m, precision, rules, &kv, err);
+        l.page_tokens = kv.page_tokens;
+        l.page_bytes = kv.page_bytes;
+        break;
+    case MN_MEMORY_STATE:
+        st = measure_state(m, NULL, &state, err);
+        l.page_bytes = state.page_bytes;
+        break;
+    default:
+        st = mnp_fail(err, MN_UNSUPPORTED, ~0u, "group %u: kind %u of memory is unknown", group,
+                      m->kind);
+    }
+    if (!st)
+        mnp_fill(out, &l, sizeof l);
+    return st;
+}
+
+mn_status mnp_memory_copy_at(const mn_memory_layout *l, const mn_page_copy *copies, uint32_t i,
+                             uint32_t stride, uint64_t bytes, mn_page_copy *out, mn_error *err) {
+    uint64_t n_pages = 0;
+    if (l->page_bytes)
+        n_pages = bytes / l->page_bytes;
+    mnp_read(out, sizeof *out, mnp_entry(copies, i, stride), stride);
+    if (!l->page_tokens)
+        out->n_tokens = 1; /* a state is copied whole */
+    else if (out->n_tokens > l->page_tokens)
+        n_pages = 0;
+    if (out->src_page < n_pages && out->dst_page < n_pages)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u,
+                    "copy of %u tokens of page %u to %u; there are %llu pages of %u tokens",
+                    out->n_tokens, out->src_page, out->dst_page, (unsigned long long)n_pages,
+                    l->page_tokens);
+}
