@@ -138,6 +138,7 @@ static slot_rows add_rows(const job *j, uint32_t slot, const mn_embed_text *t, u
         if (counts(j, t, pos))
             s->steps.packed[l->out_row + size->n_out++] = (int32_t)row;
     }
+    mn_state_step(&j->s->steps.kv, slot, q->n_enqueued, m, true);
     q->n_enqueued += m;
     size->n_seqs++;
     size->n_rows += m;

@@ -53,6 +53,7 @@ mn_status mn_session_pack_rows(mn_session *s, uint32_t seq, uint32_t n, mn_step_
     if (st)
         return st;
     pack_rows(s, seq, n);
+    mn_state_step(&s->steps.kv, seq, q->n_enqueued, n, true);
     q->n_enqueued += n;
     *size = (mn_step_size){
         .n_rows = n, .n_out = n, .n_seqs = 1, .max_rows = n, .longest = q->n_enqueued};

@@ -27,7 +27,7 @@ MUTANTS = [
     ("runtime/session/kv/pool.c", "if (page.after <= kv->clock->completed)", "if (page.after <= kv->clock->completed + 1)", ["windows"], "a page is free while the last step that reads it runs"),
     ("runtime/session/kv/snapshot.c", "        mn_page_hold(kv, group, row[i]);", ";", ["kv"], "a fork does not hold its pages"),
     ("runtime/session/kv/snapshot.c", "s->engines == kv->engines", "s", ["kv"], "pages of a lost engine are given back to the next one"),
-    ("runtime/session/steps/complete.c", "q->n_enqueued = q->n_tokens - 1;\n    }", "q->n_enqueued = q->n_tokens;\n    }", ["session"], "the last id counts as stored"),
+    ("runtime/session/steps/complete.c", "(uint32_t)o.seq, q->n_tokens - 1);\n    }", "(uint32_t)o.seq, q->n_tokens);\n    }", ["session"], "the last id counts as stored"),
     ("runtime/session/steps/step.c", "s->stats.n_prompt += step->n_prompt_rows;\n}", "}", ["failover"], "rows of a lost step are not counted"),
     ("runtime/session/sequence.c", "b->tokens, n_stored, err", "b->tokens, 0, err", ["session"], "a fork has no history to penalise"),
     ("runtime/session/sequence.c", "q->n_tokens -= n;", ";", ["session"], "ids of an extend that failed stay"),

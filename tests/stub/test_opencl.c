@@ -252,8 +252,9 @@ static void cache_of_large_pages(void **state) {
     assert_true(h_open(&small, OPENCL));
     assert_int_equal(small.be->memory_layout(small.dev, &w.plan->ask, 0, &l, &error),
                      MN_UNSUPPORTED);
-    assert_string_equal(error.msg, "a page of group 0 of the memory has 32.0 KiB; the driver gives at most "
-                                   "16.0 at once");
+    assert_string_equal(error.msg,
+                        "a page of group 0 of the memory has 32.0 KiB; the driver gives at most "
+                        "16.0 at once");
     h_close(&small);
     close_world(&w);
 }

@@ -31,7 +31,7 @@ static int setup(void **state) {
     w->engine.row_pages = ROW;
     for (uint32_t i = 0; i < 2; i++) {
         w->engine.group[i] = (mn_engine_group){
-            .page_tokens = 4, .n_pages = ROW, .n_total = TOTAL, .n_own = i ? 3 : ROW};
+            .page_tokens = 4, .row = ROW, .n_pages = ROW, .n_total = TOTAL, .n_own = i ? 3 : ROW};
         w->engine.in.pages[i] = i * N_SEQ * ROW;
     }
     for (int32_t i = 0; i < N_CTX; i++)

@@ -38,6 +38,8 @@ mn_status mn_files_open(mn_kv *kv, const char *dir, uint64_t most_bytes, mn_str 
     mn_files *f = &kv->files;
     if (!kv->prefix.block)
         return mn_fail(err, MN_UNSUPPORTED, "this session shares no pages");
+    if (kv->state_group >= 0)
+        return mn_fail(err, MN_UNSUPPORTED, "states of recurrent layers are not kept in files");
     mn_status st = mn_engine_test_pages(kv->engine, err);
     if (st)
         return st;

@@ -8,8 +8,13 @@ mn_status mn_kv_init(mn_kv *kv, uint32_t n_seq, uint32_t n_ctx, const mn_step_cl
     kv->n_seq = n_seq;
     kv->n_ctx = n_ctx;
     kv->clock = clock;
+    kv->state_group = -1;
     kv->slots = mn_calloc(n_seq, sizeof *kv->slots);
-    return kv->slots ? MN_OK : mn_fail_memory(err, n_seq * sizeof *kv->slots);
+    if (!kv->slots)
+        return mn_fail_memory(err, n_seq * sizeof *kv->slots);
+    for (uint32_t i = 0; i < n_seq; i++)
+        mn_state_forget(kv, i);
+    return MN_OK;
 }
 
 void mn_kv_free(mn_kv *kv) {
@@ -20,15 +25,20 @@ void mn_kv_free(mn_kv *kv) {
 
 static void read_layouts(mn_kv *kv, const mn_engine *e) {
     kv->n_groups = (uint32_t)e->graph->hp.n_kv;
-    kv->row_pages = e->row_pages;
-    for (uint32_t i = 0; i < kv->n_groups; i++)
-        kv->layout[i] = (mn_group_memory){.kind = MN_MEMORY_PAGED,
+    kv->state_group = -1;
+    for (uint32_t i = 0; i < kv->n_groups; i++) {
+        const bool is_state = e->graph->hp.kv[i].state;
+        if (is_state)
+            kv->state_group = (int32_t)i;
+        kv->layout[i] = (mn_group_memory){.kind = is_state ? MN_MEMORY_STATE : MN_MEMORY_PAGED,
                                           .window = e->graph->hp.kv[i].window,
                                           .page_tokens = e->group[i].page_tokens,
+                                          .row = e->group[i].row,
                                           .n_pages = e->group[i].n_pages,
                                           .n_total = e->group[i].n_total,
                                           .n_own = e->group[i].n_own,
                                           .table = e->in.pages[i]};
+    }
 }
 
 mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *err) {
@@ -37,7 +47,6 @@ mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *e
     kv->engines++;
     read_layouts(kv, engine);
     const size_t n_rows = (size_t)kv->n_groups * kv->n_seq;
-    const size_t row_bytes = kv->row_pages * sizeof *packed;
     kv->changed = mn_calloc(n_rows + 1, sizeof *kv->changed);
     if (!kv->changed)
         return mn_fail_memory(err, n_rows * sizeof *kv->changed);
@@ -46,7 +55,7 @@ mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *e
         st = mn_prefix_create(kv, err);
     for (uint32_t i = 0; i < kv->n_groups && !st; i++)
         for (uint32_t slot = 0; slot < kv->n_seq; slot++)
-            memset(mn_tables_row(kv, i, slot), 0xff, row_bytes);
+            memset(mn_tables_row(kv, i, slot), 0xff, kv->layout[i].row * sizeof *packed);
     return st;
 }
 
@@ -77,6 +86,8 @@ uint32_t mn_kv_max_positions(const mn_kv *kv, uint32_t n_batch, bool running_ahe
     uint64_t most = kv->n_ctx;
     for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
         const mn_group_memory *l = &kv->layout[i];
+        if (l->kind == MN_MEMORY_STATE)
+            continue;
         const uint64_t batch = (n_batch + l->page_tokens - 1ull) / l->page_tokens;
         const uint64_t batches = running_ahead ? 2 * batch : batch;
         /* what a window group holds of one sequence at most (mn_kv_pages) */
@@ -94,6 +105,8 @@ void mn_kv_count(const mn_kv *kv, mn_session_load *load) {
     mn_files_count(kv, load);
     for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
         const mn_page_pool *p = &kv->pools[i];
+        if (kv->layout[i].kind == MN_MEMORY_STATE)
+            continue;
         const uint32_t n_used = p->n_total - mn_page_coming(kv, i);
         const double part = (double)n_used / p->n_total;
         if (part <= most)

@@ -20,6 +20,15 @@
  *    +------------------------+                                               |
  *    +--------------------------- mn_page_pools_settle -----------------------+
  *
+ * A slot's states (state.c; mn_kv_state): the last one is changed in place by each step, unless it
+ * is kept: then the step begins with it and leaves another page.
+ *
+ *            mn_state_step                     mn_state_step: the prefix cache names it, others
+ *   none ------------------> one, at the end   begin with it, it is kept, or marked
+ *                             |      ^-------------------------------------> two and more
+ *                             |          mn_state_settle, mn_pages_cut: back to one that is kept
+ *                             +---> none: mn_pages_drop, mn_kv_forget
+ *
  * A slot's row of a page table (pages.c; mn_kv_slot):
  *
  *            mn_pages_reserve, mn_prefix_take,
@@ -122,15 +131,30 @@ typedef struct {
     uint64_t n_tokens; /* that came from files */
 } mn_files;
 
+/* A state that a slot holds: what it was behind `position` positions. literal: up to where rows
+ * made it that were computed in any case; those behind it, which continue the slot by themselves,
+ * change nothing once the slot is done. */
+enum { MN_KV_STATES = 8 };
+typedef struct {
+    uint32_t position, literal;
+    int32_t page;
+} mn_kv_state;
+
 /* What a slot holds. */
 typedef struct {
-    mn_entries pages[MN_MAX_KV_GROUP]; /* entries that hold a page */
-    bool shares;                       /* blocks with others, through the prefix cache */
-    uint64_t salt;                     /* of its blocks */
-    uint32_t n_blocks;                 /* of the prefix cache: already looked up or added */
-    uint64_t hash[2];                  /* of their tokens */
-    mn_disk_load *load;                /* of the blocks behind them; NULL: none */
-    uint32_t load_end;                 /* blocks that the row is to have */
+    mn_entries pages[MN_MAX_KV_GROUP]; /* PAGED: entries that hold a page */
+    /* STATE, by position: the last one is what the next step begins with; none: zeros */
+    mn_kv_state states[MN_KV_STATES];
+    uint32_t n_states;
+    int32_t next_state; /* a page for what the next step leaves; -1: none is reserved */
+    bool keep_state;    /* the next step is not to change the last state: its rows may be undone */
+    uint32_t mark;      /* a position behind which the state is kept, beside those that all keep */
+    bool shares;        /* blocks with others, through the prefix cache */
+    uint64_t salt;      /* of its blocks */
+    uint32_t n_blocks;  /* of the prefix cache: already looked up or added */
+    uint64_t hash[2];   /* of their tokens */
+    mn_disk_load *load; /* of the blocks behind them; NULL: none */
+    uint32_t load_end;  /* blocks that the row is to have */
 } mn_kv_slot;
 
 typedef struct {
@@ -138,7 +162,8 @@ typedef struct {
     uint32_t engines;  /* so far */
     const mn_step_clock *clock;
     mn_group_memory layout[MN_MAX_KV_GROUP];
-    uint32_t n_groups, row_pages; /* row_pages: length of a row of the page tables */
+    uint32_t n_groups;
+    int32_t state_group; /* -1: there is none */
     uint32_t n_seq, n_ctx;
     bool no_cache;
     int32_t *packed;     /* the inputs of steps, in which the page tables lie */
@@ -184,15 +209,31 @@ bool mn_pages_any(const mn_kv *kv, uint32_t slot); /* whether the slot holds a p
 void mn_pages_drop(mn_kv *kv, uint32_t slot, mn_memory_text text);
 /* Gives back the pages of window groups that no row of the sequence can see any more. */
 void mn_pages_trim(mn_kv *kv, uint32_t slot, mn_memory_text text);
-/* Gives back all pages behind the first n_positions; a last one that is shared and not full is
- * copied, since it will be written to. */
+/* Gives back all pages behind the first n_positions, which mn_kv_reach can reach; a last one that
+ * is shared and not full is copied, since it will be written to. */
 mn_status mn_pages_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_error *err);
-/* How many of the first n_positions that are stored can be used again by a row behind them: all, or
- * none where a window group has given back pages that the row would see. */
+/* How many of the first n_positions that are stored can be used again by a row behind them: all; as
+ * many as the newest state that is kept stands behind; or none where a window group has given back
+ * pages that the row would see. */
 uint32_t mn_kv_reach(const mn_kv *kv, uint32_t slot, uint32_t n_positions);
 /* Where the tables differ from what was written last: [n_groups * n_seq] at most. */
 uint32_t mn_tables_changes(const mn_kv *kv, mn_input_range *to);
 void mn_tables_written(mn_kv *kv); /* they do not any more */
+
+/* ---- state.c: the STATE group; nothing happens where there is none --------------------------- */
+/* The next step with rows of the slot leaves its state as it is, beside the new one: what follows
+ * may be undone. To be called before mn_pages_reserve. */
+void mn_state_keep(mn_kv *kv, uint32_t slot, bool keep);
+/* The slot has rows [position, position + n) in the next step, for which it has pages. literal: as
+ * in mn_kv_state. */
+void mn_state_step(mn_kv *kv, uint32_t slot, uint32_t position, uint32_t n, bool literal);
+/* How many of n rows of a prompt behind `position`, which ends at n_literal, the next step may
+ * have: those up to the next position at which the state is kept. */
+uint32_t mn_state_chunk(mn_kv *kv, uint32_t slot, uint32_t position, uint32_t n,
+                        uint32_t n_literal);
+/* The sequence has n_positions, whatever rows were enqueued: the newest of them behind which its
+ * state is known, which the slot has from now on. Without a STATE group n_positions. */
+uint32_t mn_state_settle(mn_kv *kv, uint32_t slot, uint32_t n_positions);
 
 /* ---- snapshot.c ------------------------------------------------------------------------------ */
 /* Of the first n_positions, which mn_kv_reach can reach. MN_OUT_OF_MEMORY: of the host. What an

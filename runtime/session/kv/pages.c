@@ -25,12 +25,13 @@ void mn_tables_changed(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t lo, ui
 static uint32_t table_changes(const mn_kv *kv, uint32_t group, mn_input_range *to) {
     enum { SMALL = 4096 /* int32 */, MANY = 16 };
     const uint32_t table = kv->layout[group].table;
-    const uint32_t size = kv->n_seq * kv->row_pages;
+    const uint32_t row = kv->layout[group].row;
+    const uint32_t size = kv->n_seq * row;
     uint32_t n = 0;
     for (uint32_t slot = 0; slot < kv->n_seq; slot++) {
         const mn_entries c = kv->changed[group * kv->n_seq + slot];
         if (c.hi > c.lo)
-            to[n++] = (mn_input_range){table + slot * kv->row_pages + c.lo, c.hi - c.lo};
+            to[n++] = (mn_input_range){table + slot * row + c.lo, c.hi - c.lo};
     }
     if (!n || (size > SMALL && n <= MANY))
         return n;
@@ -51,6 +52,8 @@ void mn_tables_written(mn_kv *kv) {
 
 /* How many pages the sequence lacks for positions [0, n_positions). */
 static uint32_t lacking(const mn_kv *kv, uint32_t group, uint32_t slot, uint32_t n_positions) {
+    if (mn_group_is_state(kv, group))
+        return 0;
     const uint32_t want = mn_pages_of(kv, group, n_positions);
     const uint32_t hi = mn_tables_entries(kv, group, slot)->hi;
     return want > hi ? want - hi : 0;
@@ -70,6 +73,8 @@ bool mn_pages_reserve(mn_kv *kv, uint32_t slot, uint32_t n_positions) {
     for (uint32_t i = 0; i < kv->n_groups; i++)
         if (!mn_page_make_room(kv, i, lacking(kv, i, slot, n_positions)))
             return false;
+    if (!mn_state_reserve(kv, slot))
+        return false;
     for (uint32_t i = 0; i < kv->n_groups; i++)
         grow(kv, i, slot, lacking(kv, i, slot, n_positions));
     return true;
@@ -79,6 +84,8 @@ bool mn_pages_will_come_with(const mn_kv *kv, uint32_t slot, uint32_t n_position
                              uint32_t n_more) {
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         const mn_group_memory *l = &kv->layout[i];
+        if (mn_group_is_state(kv, i))
+            continue;
         uint64_t want = lacking(kv, i, slot, n_positions);
         if (l->window) /* those that it gives back on its way can come again */
             want = MN_MIN(want, l->n_own);
@@ -115,6 +122,8 @@ void mn_pages_drop(mn_kv *kv, uint32_t slot, mn_memory_text text) {
             mn_pages_give_back(kv, i, slot, e->lo, e->hi);
         *e = (mn_entries){0};
     }
+    if (kv->engine)
+        mn_state_cut(kv, slot, 0);
     mn_page_pools_settle(kv);
 }
 
@@ -123,7 +132,7 @@ void mn_pages_trim(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     bool changed = false;
     mn_prefix_add(kv, slot, text);
     for (uint32_t i = 0; i < kv->n_groups; i++) {
-        const int64_t window = kv->layout[i].window;
+        const int64_t window = kv->layout[i].window; /* of states 0 */
         mn_entries *e = mn_tables_entries(kv, i, slot);
         if (!window || next < window)
             continue;
@@ -144,14 +153,16 @@ bool mn_pages_any(const mn_kv *kv, uint32_t slot) {
         if (e->hi > e->lo)
             return true;
     }
-    return false;
+    return kv->slots[slot].n_states > 0;
 }
 
 uint32_t mn_kv_reach(const mn_kv *kv, uint32_t slot, uint32_t n_positions) {
+    const uint32_t reach = mn_state_reach(kv, slot, n_positions);
     for (uint32_t i = 0; i < kv->n_groups; i++)
-        if (mn_tables_entries(kv, i, slot)->lo > mn_pages_first(kv, i, n_positions))
+        if (!mn_group_is_state(kv, i) &&
+            mn_tables_entries(kv, i, slot)->lo > mn_pages_first(kv, i, reach))
             return 0;
-    return n_positions;
+    return reach;
 }
 
 /* A copy of the entry's page, which others hold or may use again: the sequence will write to it. */
@@ -202,8 +213,10 @@ mn_status mn_pages_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_error 
     mn_status st = MN_OK;
     mn_files_load_end(kv, slot);
     forget_blocks(kv, slot, n_positions);
+    mn_state_cut(kv, slot, n_positions);
     for (uint32_t i = 0; i < kv->n_groups && !st; i++)
-        st = cut_group(kv, i, slot, n_positions, err);
+        if (!mn_group_is_state(kv, i))
+            st = cut_group(kv, i, slot, n_positions, err);
     mn_page_pools_settle(kv);
     return st;
 }

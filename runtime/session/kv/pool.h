@@ -19,7 +19,8 @@ void mn_files_note(mn_kv *kv, const uint64_t hash[2]);
 
 /* Pages of the group in a block of the prefix cache. */
 static inline uint32_t mn_prefix_pages(const mn_kv *kv, uint32_t group) {
-    return kv->prefix.block / kv->layout[group].page_tokens;
+    const mn_group_memory *l = &kv->layout[group];
+    return l->kind == MN_MEMORY_STATE ? 1 : kv->prefix.block / l->page_tokens;
 }
 /* The node's pages of the group: [mn_prefix_pages], -1: it names none. */
 static inline int32_t *mn_prefix_pages_of(const mn_kv *kv, int32_t node, uint32_t group) {
@@ -37,7 +38,7 @@ void mn_prefix_evict(mn_kv *kv, uint32_t group, int32_t page);
 
 /* The slot's row of the group's page table. */
 static inline int32_t *mn_tables_row(const mn_kv *kv, uint32_t group, uint32_t slot) {
-    return kv->packed + kv->layout[group].table + (size_t)slot * kv->row_pages;
+    return kv->packed + kv->layout[group].table + (size_t)slot * kv->layout[group].row;
 }
 /* The entries of that row which hold a page. */
 static inline mn_entries *mn_tables_entries(const mn_kv *kv, uint32_t group, uint32_t slot) {
@@ -57,4 +58,21 @@ uint32_t mn_pages_first_seen(const mn_kv *kv, uint32_t group, uint32_t position)
 static inline uint32_t mn_pages_first(const mn_kv *kv, uint32_t group, uint32_t position) {
     return mn_pages_first_seen(kv, group, position) / kv->layout[group].page_tokens;
 }
+
+/* ---- state.c, within the room ---------------------------------------------------------------- */
+static inline bool mn_group_is_state(const mn_kv *kv, uint32_t group) {
+    return kv->layout[group].kind == MN_MEMORY_STATE;
+}
+/* A page for what the next step leaves, if it cannot change the last state; false: none is free
+ * before steps in flight are complete. */
+bool mn_state_reserve(mn_kv *kv, uint32_t slot);
+/* The slot's state behind `position`; NULL: it holds none. */
+const mn_kv_state *mn_state_at(const mn_kv *kv, uint32_t slot, uint32_t position);
+/* The newest position up to n_positions behind which the slot has a state; 0: from the start. */
+uint32_t mn_state_reach(const mn_kv *kv, uint32_t slot, uint32_t n_positions);
+/* Gives back the states behind n_positions; of 0: all. */
+void mn_state_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions);
+/* A slot without states goes on from a page, which it holds. */
+void mn_state_begin(mn_kv *kv, uint32_t slot, uint32_t position, int32_t page);
+void mn_state_forget(mn_kv *kv, uint32_t slot); /* the engine is gone */
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { MAX_BLOCK = 4096 };
+enum { MAX_BLOCK = 4096, OF_STATES = 64 /* of a model without keys and values */ };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 static uint64_t common_multiple(uint64_t a, uint64_t b) {
@@ -31,8 +31,11 @@ static uint64_t common_multiple(uint64_t a, uint64_t b) {
 static bool prefix_measure(mn_kv *kv) {
     mn_prefix *x = &kv->prefix;
     uint64_t block = 1;
+    if (kv->n_groups == 1 && mn_group_is_state(kv, 0))
+        block = OF_STATES;
     for (uint32_t i = 0; i < kv->n_groups && block <= MAX_BLOCK; i++)
-        block = common_multiple(block, kv->layout[i].page_tokens);
+        if (!mn_group_is_state(kv, i))
+            block = common_multiple(block, kv->layout[i].page_tokens);
     if (!kv->n_groups || block > MAX_BLOCK)
         return false;
     x->block = (uint32_t)block;
@@ -128,6 +131,11 @@ static void drop_node(mn_prefix *x, int32_t node) {
     x->free = node;
 }
 
+/* Whether a row behind a block sees what the group has of it and of all before it. */
+static bool needs_every_block(const mn_kv *kv, uint32_t group) {
+    return !mn_group_is_state(kv, group) && !kv->layout[group].window;
+}
+
 /* The node no longer names the group's pages. */
 static void forget_group(mn_kv *kv, int32_t node, uint32_t group) {
     int32_t *pages = mn_prefix_pages_of(kv, node, group);
@@ -143,7 +151,7 @@ static void forget_group(mn_kv *kv, int32_t node, uint32_t group) {
 void mn_prefix_evict(mn_kv *kv, uint32_t group, int32_t page) {
     mn_prefix *x = &kv->prefix;
     const int32_t node = kv->pools[group].info[page].node;
-    const bool sees_all = !kv->layout[group].window;
+    const bool sees_all = needs_every_block(kv, group);
     forget_group(kv, node, group);
     /* without the pages of a group that sees all positions the block is of no use */
     for (uint32_t i = 0; sees_all && i < kv->n_groups; i++)
@@ -153,12 +161,29 @@ void mn_prefix_evict(mn_kv *kv, uint32_t group, int32_t page) {
 }
 
 /* ---- what sequences have computed ------------------------------------------------------------ */
+/* The sequence's state behind the block becomes known, if it holds it. */
+static void add_state(mn_kv *kv, uint32_t slot, uint32_t block, int32_t node) {
+    const uint32_t group = (uint32_t)kv->state_group;
+    const mn_kv_state *s = mn_state_at(kv, slot, (block + 1) * kv->prefix.block);
+    mn_page_info *info = kv->pools[group].info;
+    int32_t *pages = mn_prefix_pages_of(kv, node, group);
+    if (pages[0] >= 0 || !s || info[s->page].node >= 0)
+        return;
+    pages[0] = s->page;
+    info[s->page].node = node;
+    kv->prefix.nodes[node].n_groups++;
+}
+
 /* The sequence's pages of the group in the block become known, if it has them all and nobody else's
  * are known. */
 static void add_group(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t block, int32_t node) {
     const mn_entries *e = mn_tables_entries(kv, group, slot);
     mn_page_info *info = kv->pools[group].info;
     const uint32_t n = mn_prefix_pages(kv, group);
+    if (mn_group_is_state(kv, group)) {
+        add_state(kv, slot, block, node);
+        return;
+    }
     const int32_t *row = mn_tables_row(kv, group, slot) + (size_t)block * n;
     int32_t *pages = mn_prefix_pages_of(kv, node, group);
     if (pages[0] >= 0 || e->lo > block * n || e->hi < (block + 1) * n)
@@ -198,6 +223,8 @@ void mn_prefix_add(mn_kv *kv, uint32_t slot, mn_memory_text text) {
  * sees of it. */
 static bool reaches(const mn_kv *kv, uint32_t group, uint32_t block, uint32_t run) {
     const uint32_t size = kv->prefix.block;
+    if (mn_group_is_state(kv, group))
+        return run > 0;
     return mn_pages_first_seen(kv, group, block * size) / size + run >= block;
 }
 
@@ -221,7 +248,7 @@ static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, uin
             const bool has = names_group(kv, x->path[b], i);
             run[i] = has ? run[i] + 1 : 0;
             usable = usable && reaches(kv, i, b + 1, run[i]);
-            if (!has && !kv->layout[i].window)
+            if (!has && needs_every_block(kv, i))
                 return best;
         }
         if (usable)
@@ -235,6 +262,12 @@ static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, uin
 static void take_group(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t n_blocks) {
     const mn_prefix *x = &kv->prefix;
     const uint32_t n = mn_prefix_pages(kv, group);
+    if (mn_group_is_state(kv, group)) {
+        if (n_blocks)
+            mn_state_begin(kv, slot, n_blocks * x->block,
+                           mn_prefix_pages_of(kv, x->path[n_blocks - 1], group)[0]);
+        return;
+    }
     const uint32_t lo = mn_pages_first(kv, group, n_blocks * x->block);
     const uint32_t hi = n_blocks * n;
     int32_t *row = mn_tables_row(kv, group, slot);
@@ -257,6 +290,7 @@ void mn_kv_forget(mn_kv *kv, uint32_t slot) {
     mn_kv_slot *q = &kv->slots[slot];
     mn_files_load_end(kv, slot);
     memset(q->pages, 0, sizeof q->pages);
+    mn_state_forget(kv, slot);
     q->n_blocks = 0;
     hash_begin(q->salt, q->hash);
 }
@@ -282,7 +316,7 @@ static bool node_is_whole(const mn_kv *kv, int32_t node) {
 /* Whether the sequence has pages for the blocks behind it and for nothing else yet. */
 static bool ends_with_block(const mn_kv *kv, const mn_kv_slot *q, uint32_t n_stored) {
     for (uint32_t i = 0; i < kv->n_groups; i++)
-        if (q->pages[i].hi != q->n_blocks * mn_prefix_pages(kv, i))
+        if (!mn_group_is_state(kv, i) && q->pages[i].hi != q->n_blocks * mn_prefix_pages(kv, i))
             return false;
     return n_stored == q->n_blocks * kv->prefix.block;
 }
@@ -290,6 +324,11 @@ static bool ends_with_block(const mn_kv *kv, const mn_kv_slot *q, uint32_t n_sto
 /* The group's pages of one block more, which another sequence has computed meanwhile. */
 static void append_group(mn_kv *kv, uint32_t slot, uint32_t group, int32_t node) {
     const int32_t *pages = mn_prefix_pages_of(kv, node, group);
+    if (mn_group_is_state(kv, group)) {
+        mn_state_cut(kv, slot, 0);
+        mn_state_begin(kv, slot, (kv->slots[slot].n_blocks + 1) * kv->prefix.block, pages[0]);
+        return;
+    }
     const uint32_t n = mn_prefix_pages(kv, group);
     mn_entries *e = mn_tables_entries(kv, group, slot);
     int32_t *row = mn_tables_row(kv, group, slot) + e->hi;

@@ -3,6 +3,20 @@
  * slot begins with it, since that slot will write to it. */
 #include "session/kv/pool.h"
 
+/* The state behind n_positions; none where they are 0. */
+static mn_status take_state(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_snapshot_group *g,
+                            mn_error *err) {
+    const mn_kv_state *s = mn_state_at(kv, slot, n_positions);
+    *g = (mn_snapshot_group){.pages = mn_alloc(1, sizeof *g->pages)};
+    if (!g->pages)
+        return mn_fail_memory(err, sizeof *g->pages);
+    if (!s)
+        return MN_OK;
+    g->pages[g->hi++] = s->page;
+    mn_page_hold(kv, (uint32_t)kv->state_group, s->page);
+    return MN_OK;
+}
+
 /* Entries of the row that positions [0, n_positions) are in. */
 static mn_entries entries_of(const mn_kv *kv, uint32_t group, uint32_t slot, uint32_t n_positions) {
     const uint32_t lo = mn_tables_entries(kv, group, slot)->lo;
@@ -13,9 +27,15 @@ mn_status mn_snapshot_take(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_sn
                            mn_error *err) {
     *out = (mn_snapshot){.position = n_positions, .engines = kv->engines};
     for (uint32_t i = 0; i < kv->n_groups; i++) {
+        mn_snapshot_group *g = &out->group[i];
+        if (mn_group_is_state(kv, i)) {
+            const mn_status st = take_state(kv, slot, n_positions, g, err);
+            if (st)
+                return st;
+            continue;
+        }
         const int32_t *row = mn_tables_row(kv, i, slot);
         const mn_entries e = entries_of(kv, i, slot, n_positions);
-        mn_snapshot_group *g = &out->group[i];
         g->lo = e.lo;
         g->hi = e.lo;
         g->pages = mn_alloc(e.hi - e.lo + 1ull, sizeof *g->pages);
@@ -47,6 +67,11 @@ static mn_status restore_part(mn_kv *kv, uint32_t group, uint32_t slot, int32_t 
 static mn_status restore_group(mn_kv *kv, const mn_snapshot *from, uint32_t group, uint32_t slot,
                                mn_error *err) {
     const mn_snapshot_group *g = &from->group[group];
+    if (mn_group_is_state(kv, group)) {
+        if (g->hi > g->lo)
+            mn_state_begin(kv, slot, from->position, g->pages[0]);
+        return MN_OK;
+    }
     const uint32_t per = kv->layout[group].page_tokens;
     const uint32_t full = MN_MAX(g->lo, MN_MIN(g->hi, from->position / per));
     mn_entries *e = mn_tables_entries(kv, group, slot);

@@ -24,7 +24,7 @@ static void take_id(mn_steps *s, mn_pending_output o, int32_t id, mn_token *out)
     if (out->finish) {
         q->running = false;
         /* the last one drawn was never stored, nor anything after it */
-        q->n_enqueued = q->n_tokens - 1;
+        mn_slot_go_back(s, (uint32_t)o.seq, q->n_tokens - 1);
     }
     s->stats.n_drawn++;
 }
@@ -36,7 +36,7 @@ static mn_status end_failed(mn_steps *s, mn_pending_output o, int32_t id, mn_tok
     mn_sequence *q = &s->seqs[o.seq];
     const char *path = s->model->canonical->path;
     q->running = false;
-    q->n_enqueued = q->n_tokens;
+    mn_slot_go_back(s, (uint32_t)o.seq, q->n_tokens);
     *out = (mn_token){o.seq, MN_ID_NONE, MN_FINISH_FAILED, 0};
     const char *device = mn_engine_logits_name(s->engine);
     if (id == MN_ID_NAN)
@@ -148,7 +148,7 @@ static mn_status end_guided(mn_steps *s, const mn_taking *t, uint32_t seq, const
                             mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
     q->running = false;
-    q->n_enqueued = q->n_tokens - 1; /* as take_id has it of a last id */
+    mn_slot_go_back(s, seq, q->n_tokens - 1); /* as take_id has it of a last id */
     for (uint32_t i = t->out ? *t->n : 0; i-- > 0;) {
         if (t->out[i].seq != (int32_t)seq)
             continue;
@@ -222,7 +222,7 @@ static mn_status take_all(mn_steps *s, const mn_taking *t, mn_error *err) {
             st = take_output(s, t, i + k, st, err);
         if (!r.n || !mn_output_is_awaited(s, o))
             continue;
-        q->n_enqueued = q->n_tokens - 1; /* behind it lie rejected drafts */
+        mn_slot_go_back(s, (uint32_t)o.seq, q->n_tokens - 1); /* behind it lie rejected drafts */
         q->n_draw_enqueued = q->n_drawn;
     }
     return catch_up_all(s, t, st, err);

@@ -203,9 +203,11 @@ static bool waits_for_prompt(const mn_steps *s, uint32_t turn) {
 
 /* Rows of a prompt, up to `room`. A chunk that is not the last one ends where a block of the prefix
  * cache does, so that others can go on from there. first: no other prompt has rows yet. */
-static uint32_t chunk_of(const mn_steps *s, const mn_sequence *q, uint32_t room, bool first) {
+static uint32_t chunk_of(mn_steps *s, uint32_t seq, uint32_t room, bool first) {
+    const mn_sequence *q = &s->seqs[seq];
     const uint32_t left = q->n_literal - q->n_enqueued;
-    const uint32_t n = MN_MIN(left, room);
+    const uint32_t most = MN_MIN(left, room);
+    const uint32_t n = mn_state_chunk(&s->kv, seq, q->n_enqueued, most, q->n_literal);
     const uint32_t block = s->kv.prefix.block;
     if (n == left || !block || !q->job)
         return n;
@@ -250,9 +252,13 @@ static uint32_t draft_room(const mn_steps *s, uint32_t prompt_rows) {
 static uint32_t reserve_drafts(mn_steps *s, uint32_t seq, uint32_t room) {
     const mn_sequence *q = &s->seqs[seq];
     const uint32_t n = 1 + MN_MIN(q->spec.n, room);
-    if (n == 1 || !draws_next(s, q) || !mn_pages_reserve(&s->kv, seq, q->n_enqueued + n))
+    if (n == 1 || !draws_next(s, q))
         return 0;
-    return n;
+    mn_state_keep(&s->kv, seq, true);
+    if (mn_pages_reserve(&s->kv, seq, q->n_enqueued + n))
+        return n;
+    mn_state_keep(&s->kv, seq, false);
+    return 0;
 }
 
 /* In turn: who gives way to one of them comes behind it, and has no rows yet. */
@@ -270,7 +276,7 @@ static mn_status plan(mn_steps *s, double *patience, mn_error *err) {
         bool got = false;
         if (prompt) {
             st = skip_known(s, seq, err);
-            n = chunk_of(s, q, room, room == all);
+            n = chunk_of(s, seq, room, room == all);
         }
         if (prompt && scores_prompt(q))
             n = MN_MIN(n, outputs + 1);

@@ -110,6 +110,15 @@ bool mn_slot_claim(mn_steps *s, uint32_t *seq) {
     return false;
 }
 
+void mn_slot_go_back(mn_steps *s, uint32_t seq, uint32_t n_positions) {
+    mn_sequence *q = &s->seqs[seq];
+    q->n_enqueued = mn_state_settle(&s->kv, seq, n_positions);
+    if (q->n_enqueued == n_positions)
+        return;
+    q->n_restore = MN_MAX(q->n_restore, n_positions);
+    q->n_literal = q->n_tokens;
+}
+
 /* What it had run is remembered for the statistics. */
 void mn_slot_set_back(mn_steps *s, uint32_t seq) {
     mn_sequence *q = &s->seqs[seq];

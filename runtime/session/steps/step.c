@@ -12,6 +12,7 @@ void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal
     mn_step_size *size = &b->size;
     const mn_sequence *q = &s->seqs[seq];
     const mn_input_layout *l = &s->engine->in;
+    mn_state_step(&s->kv, seq, q->n_enqueued, n, literal);
     int32_t *seqs = s->packed + l->seqs + 4 * (size_t)size->n_seqs; // [n_seqs, 4]
     seqs[0] = (int32_t)size->n_rows;
     seqs[1] = (int32_t)n;

@@ -196,6 +196,9 @@ bool mn_slot_claim(mn_steps *s, uint32_t *seq);
 void mn_slot_release(mn_steps *s, uint32_t seq);
 /* Writes the slot of a sequence that runs, and makes the programs that it needs. */
 mn_status mn_slot_wake(mn_steps *s, uint32_t seq, mn_error *err);
+/* The sequence has n_positions, whatever was enqueued behind them. Where its state is not known
+ * there, its tokens are computed again from the newest position at which it is. */
+void mn_slot_go_back(mn_steps *s, uint32_t seq, uint32_t n_positions);
 /* All that is left of the sequence is its tokens. */
 void mn_slot_set_back(mn_steps *s, uint32_t seq);
 /* Tokens of the sequence that were not told yet are dropped. */
