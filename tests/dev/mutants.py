@@ -26,6 +26,8 @@ MUTANTS = [
     ("runtime/session/kv/pages.c", "(position - window + 1)", "(position - window + 2)", ["windows"], "a window's last page is given back a position early"),
     ("runtime/session/kv/pool.c", "if (page.after <= kv->clock->completed)", "if (page.after <= kv->clock->completed + 1)", ["windows"], "a page is free while the last step that reads it runs"),
     ("runtime/session/kv/snapshot.c", "        mn_page_hold(kv, group, row[i]);", ";", ["kv"], "a fork does not hold its pages"),
+    ("runtime/session/kv/state.c", "last->literal <= n_positions", "last->literal", ["states"], "a state of drafts that failed counts as the one in front of them"),
+    ("runtime/session/kv/state.c", "p->info[last->page].node >= 0)", "!p)", ["states"], "a state that the prefix cache names is changed in place"),
     ("runtime/session/kv/snapshot.c", "s->engines == kv->engines", "s", ["kv"], "pages of a lost engine are given back to the next one"),
     ("runtime/session/steps/complete.c", "(uint32_t)o.seq, q->n_tokens - 1);\n    }", "(uint32_t)o.seq, q->n_tokens);\n    }", ["session"], "the last id counts as stored"),
     ("runtime/session/steps/step.c", "s->stats.n_prompt += step->n_prompt_rows;\n}", "}", ["failover"], "rows of a lost step are not counted"),
