@@ -675,17 +675,37 @@ static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group
     return stub_inner->memory_layout(d, c, 0, out, err);
 }
 #elif defined(BAD_NUMERIC_GROUPS_LAYER)
-mn_status __real_mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
-                                uint32_t dtype, const mnp_kv_rules *rules, mnp_kv *kv,
-                                mn_error *err);
-mn_status __wrap_mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t node,
-                                uint32_t dtype, const mnp_kv_rules *rules, mnp_kv *kv,
-                                mn_error *err) {
-    const mn_node *n = mnp_node(g, node);
-    mn_status s = __real_mnp_kv_of_node(g, lo, hi, node, dtype, rules, kv, err);
-    kv->layer = mnp_attr(
-        g, n, n->op == MN_OP_KV_STORE ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER);
-    return s; // as if every segment began at layer 0
+mn_status __real_mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
+                                const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
+mn_status __wrap_mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
+                                const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
+    const mn_node *n = mnp_node(c->graph, node);
+    mnp_memory_node at;
+    mn_status s = __real_mnp_kv_of_node(c, node, precision, rules, kv, err);
+    mnp_memory_node_of(n, &at);
+    kv->layer = mnp_attr(c->graph, n, at.layer);
+    return s; // as if every list of layers began at layer 0
+}
+#elif defined(BAD_NUMERIC_SHARED)
+mn_status __real_mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
+                                const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err);
+mn_status __wrap_mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
+                                const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
+    const mn_node *n = mnp_node(c->graph, node);
+    mnp_memory_node at;
+    mn_status s = __real_mnp_kv_of_node(c, node, precision, rules, kv, err);
+    mnp_memory_node_of(n, &at);
+    const int64_t group = mnp_attr(c->graph, n, at.group);
+    const int64_t layer = mnp_attr(c->graph, n, at.layer);
+    kv->layer = 0; // counted in the segment, as version 0.9 had it
+    for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
+        const mn_node *other = mnp_node(c->graph, i);
+        mnp_memory_node o;
+        if (other->op == MN_OP_ATTENTION && mnp_memory_node_of(other, &o))
+            kv->layer += mnp_attr(c->graph, other, o.group) == group &&
+                         mnp_attr(c->graph, other, o.layer) < layer;
+    }
+    return s;
 }
 #elif defined(BAD_PROCESS_CONST)
 static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,

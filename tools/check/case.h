@@ -174,6 +174,8 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err);
 /* Later steps run in a second context of the same program, on a queue of its own. */
 mn_status case_second_context(case_plan *p, mn_error *err);
 mn_status case_memory_layout(case_plan *p, uint32_t group, mn_memory_layout *out, mn_error *err);
+/* The buffer of a group becomes that of another plan with the same layout. */
+mn_status case_take_pages(case_plan *p, case_plan *from, uint32_t group, mn_error *err);
 /* Copies pages of the KV buffer of a group. */
 mn_status case_memory_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
                            mn_error *err);

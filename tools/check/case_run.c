@@ -592,6 +592,16 @@ mn_status case_memory_copy(case_plan *p, uint32_t group, const mn_page_copy *pai
     return p->on.be->memory_copy(p->on.queue, kv, &l, pairs, n, sizeof *pairs, NULL, err);
 }
 
+mn_status case_take_pages(case_plan *p, case_plan *from, uint32_t group, mn_error *err) {
+    const int32_t t = p->first->kv[group].tensor;
+    mn_event *ev = NULL;
+    if (t < 0 || !p->buffer[t] || !from->buffer[t])
+        return MN_OK;
+    const mn_status st = p->on.be->copy(p->on.queue, p->buffer[t], 0, from->buffer[t], 0,
+                                        from->kv_bytes[group], &ev, err);
+    return case_wait(p->on.be, st, &ev, err);
+}
+
 const char *case_breach(const case_plan *p) {
     return p->breach;
 }
