@@ -15,6 +15,10 @@ static double act(int64_t kind, double x) {
         const double pi = acos(-1);
         return x / 2 * (1 + tanh(sqrt(2 / pi) * cubic));
     }
+    case MN_ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case MN_ACT_RELU2:
+        return x < 0 ? 0 : x * x;
     default:
         return x < 0 ? 0 : x; /* NaN stays NaN */
     }

@@ -39,8 +39,8 @@ typedef struct {
     X(ROPE, rope, 1)                                                                               \
     X(KV_STORE, kv_store, 1)                                                                       \
     X(ATTENTION, attention, 2)                                                                     \
-    X(ACT, act, 1)                                                                                 \
-    X(GLU, glu, 1)                                                                                 \
+    X(ACT, act, 2)                                                                                 \
+    X(GLU, glu, 2)                                                                                 \
     X(ADD, add, 1)                                                                                 \
     X(MUL, mul, 1)                                                                                 \
     X(SCALE, scale, 1)                                                                             \
@@ -49,7 +49,10 @@ typedef struct {
     X(SAMPLE, sample, 4)                                                                           \
     X(MOE_ROUTE, moe_route, 1)                                                                     \
     X(MOE_LINEAR, moe_linear, 1)                                                                   \
-    X(MOE_COMBINE, moe_combine, 1)
+    X(MOE_COMBINE, moe_combine, 1)                                                                 \
+    X(CONV_STATE, conv_state, 1)                                                                   \
+    X(SSM_SCAN, ssm_scan, 1)                                                                       \
+    X(GATED_DELTA, gated_delta, 1)
 #define REF_DECLARE_(OP, name, contract) extern const ref_op ref_op_##name;
 REF_OPS(REF_DECLARE_)
 
@@ -60,6 +63,13 @@ uint64_t ref_first_dim(const mnc_query *q, uint32_t in);
 uint32_t ref_vector(const mn_tensor *t); /* F32, F16 or BF16, else REF_NO_VECTOR */
 uint32_t ref_f32(const mnc_query *q, uint32_t i, const mn_tensor *t); /* a `weight` */
 bool ref_has_second(const mnc_query *q);                              /* a `fits` */
+
+/* ---- state.c: for the operations with a state ------------------------------------------------ */
+bool ref_has_state(const mnc_query *q); /* a `fits` */
+/* to becomes what the step begins with; from NULL: zeros. They may be the same. */
+void ref_state_begin(const float *from, float *to, int64_t n);
+double ref_softplus(double x);          /* ln(1 + exp(x)) */
+double ref_rate(double a, bool is_log); /* a, or -exp(a) */
 
 double ref_dot(const float *a, const float *b, int64_t n); /* op_linear.c */
 

@@ -246,17 +246,19 @@ static double act(int64_t kind, double x) {
         return x * 0.5 * erfc(-x / sqrt(2));
     if (kind == MN_ACT_GELU_TANH)
         return x / (1 + exp(-2 * 0.7978845608028654 * (x + 0.044715 * x * x * x)));
-    return fmax(x, 0);
+    if (kind == MN_ACT_SIGMOID)
+        return 0.5 * (1 + tanh(x / 2));
+    return kind == MN_ACT_RELU2 ? fmax(x, 0) * fmax(x, 0) : fmax(x, 0);
 }
 
 static void test_elementwise(void **state) {
     (void)state;
     for (uint32_t op = MN_OP_ACT; op <= MN_OP_SOFTCAP; op++)
-        for (int64_t kind = 0; kind < (op <= MN_OP_GLU ? 4 : 1); kind++) {
+        for (int64_t kind = 0; kind < (op <= MN_OP_GLU ? 6 : 1); kind++) {
             op_shape s = {
                 .rows = 3,
                 .k = 37,
-                .variant = kind,
+                .variant = kind + (kind & 4),
             };
             op_case *c = case_random(op, MN_F32, &s, op);
             float want[111];

@@ -195,6 +195,8 @@ static uint32_t contract_of(uint32_t op, uint32_t n_in, const uint64_t *attr, ui
         return 4;
     if (op == MN_OP_SAMPLE)
         return n_in > MN_SAMPLE_DRAFT ? 3 : 2;
+    if ((op == MN_OP_ACT || op == MN_OP_GLU) && n_attr)
+        return attr[0] < MN_ACT_SIGMOID ? 1 : 2;
     if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)
         return 1;
     if (attr[MN_ATTENTION_ATTR_BIDIRECTIONAL])

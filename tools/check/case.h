@@ -119,12 +119,11 @@ typedef struct {
     int64_t past;
     int64_t n_seqs;           /* ATTENTION: sequences sharing the rows; 0 = 1 */
     int64_t n_expert, n_used; /* MOE_*: E and J */
-    /* ROPE: pairing; ACT, GLU: kind, GLU bit 2: alpha, limit, offset; ATTENTION: bit 0 window, 1
-     * softcap, 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT; LAYER_NORM: bit
-     * 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy, bit 2 what contract 2 adds, bit 3
-     * drafts, bit 4 all samplers; MOE_ROUTE: kind,
-     * bit 2 normalise and scale, bit 3 bias; MOE_LINEAR: bit 0 a row per expert, bit 1 two
-     * weights and a bias */
+    /* ROPE: pairing; ACT, GLU: case_act_kind, GLU bit 2: alpha, limit, offset; ATTENTION: bit 0
+     * window, 1 softcap, 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT;
+     * LAYER_NORM: bit 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy, bit 2 what contract 2 adds, bit
+     * 3 drafts, bit 4 all samplers; MOE_ROUTE: kind, bit 2 normalise and scale, bit 3 bias;
+     * MOE_LINEAR: bit 0 a row per expert, bit 1 two weights and a bias */
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
     uint32_t v_dtype;               /* of cached values; 0 = that of the keys */
@@ -135,6 +134,10 @@ typedef struct {
     /* all values are NaN and Inf, as an earlier step may leave them in scratch and pages */
     bool dirty;
 } op_shape;
+/* MN_ACT_* of a variant of ACT or GLU, from its bits 0, 1 and 3 */
+static inline int64_t case_act_kind(int64_t variant) {
+    return (variant & 3) + (variant & 8) / 2;
+}
 /* NULL = out of memory */
 op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed);
 /* Two KV groups whose layers alternate: layer i is KV layer i / 2 of group i % 2, and has a

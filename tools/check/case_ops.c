@@ -303,11 +303,11 @@ static void rope(casegen *g, uint32_t op, uint32_t dtype) {
 }
 
 /* ---- elementwise, rows ----------------------------------------------------------------------- */
-/* ACT and GLU: bits 0 and 1 of variant are the kind; GLU bit 2: alpha (of SiLU alone), limit and
+/* ACT and GLU: bits 0, 1 and 3 of variant are the kind; GLU bit 2: alpha (of SiLU alone), limit and
  * offset. ADD and MUL have no attributes, SCALE and SOFTCAP one number. The number of
  * attributes. */
 static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t attr[4]) {
-    const int64_t kind = g->s->variant & 3;
+    const int64_t kind = case_act_kind(g->s->variant);
     const bool has_kind = op == MN_OP_ACT || op == MN_OP_GLU;
     if (has_kind)
         attr[0] = (uint64_t)kind;

@@ -53,6 +53,10 @@ static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op
 static bool is_tried(const check_sweep *w, uint32_t i, uint32_t v) {
     if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID)
         return false;
+    if ((w->op == MN_OP_ACT || w->op == MN_OP_GLU) && case_act_kind(v) > MN_ACT_RELU2)
+        return false;
+    if (w->op == MN_OP_ACT && (v & 4))
+        return false;
     return w->types != SWEEP_MATRIX || i == 0 || v == i % w->n_variants;
 }
 
