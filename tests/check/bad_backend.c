@@ -18,6 +18,11 @@
 #if defined(BAD_NUMERIC_SAMPLE_CHAIN)
 #include "cpu_host/chain.h"
 #endif
+#if defined(BAD_NUMERIC_CONV_STATE) || defined(BAD_NUMERIC_SSM_SCAN) ||                            \
+    defined(BAD_NUMERIC_GATED_DELTA)
+#define BAD_SEQUENCE
+#include "cpu_host/states.h"
+#endif
 
 #if defined(BAD_OPEN_QUERY) /* the note promises a loader, too */
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND | MN_KIND_LOADER, "");
@@ -502,6 +507,45 @@ static bool glu_fits(const mnc_query *q) {
 }
 extern const ref_op __wrap_ref_op_glu;
 const ref_op __wrap_ref_op_glu = {.fn = glu, .fits = glu_fits};
+#elif defined(BAD_SEQUENCE)
+/* A state is not carried where all rows are padding; each step begins with the page that it leaves;
+ * a page that a sequence begins in is not cleared. */
+bool __real_mnc_sequence_at(const mnc_call *c, int64_t i, mnc_sequence *out);
+bool __wrap_mnc_sequence_at(const mnc_call *c, int64_t i, mnc_sequence *out);
+bool __wrap_mnc_sequence_at(const mnc_call *c, int64_t i, mnc_sequence *out) {
+    bool used = __real_mnc_sequence_at(c, i, out);
+#if defined(BAD_NUMERIC_CONV_STATE)
+    bool has_row = false;
+    for (int64_t t = out->row_lo; used && t < out->row_hi; t++)
+        has_row = has_row || mnc_row_pos(c)[t] >= 0;
+    used = used && has_row;
+#elif defined(BAD_NUMERIC_SSM_SCAN)
+    if (used && out->from)
+        out->from = out->to;
+#else
+    if (used && !out->from)
+        out->from = out->to;
+#endif
+    return used;
+}
+#elif defined(BAD_NUMERIC_STATES)
+/* The state loses an ulp or two at the beginning of a step. */
+void __real_ref_state_begin(const float *from, float *to, int64_t n);
+void __wrap_ref_state_begin(const float *from, float *to, int64_t n);
+void __wrap_ref_state_begin(const float *from, float *to, int64_t n) {
+    __real_ref_state_begin(from, to, n);
+    for (int64_t i = 0; i < n; i++)
+        to[i] *= 1.0000002f;
+}
+#elif defined(BAD_NUMERIC_STATES_COPY)
+/* n_tokens of a page, of a state, too: none. */
+static mn_status memory_copy(mn_queue *q, mn_buffer *b, const mn_memory_layout *l,
+                             const mn_page_copy *copies, uint32_t n, uint32_t stride,
+                             mn_event **event, mn_error *err) {
+    if (l->page_tokens)
+        return stub_inner->memory_copy(q, b, l, copies, n, stride, event, err);
+    return MN_OK;
+}
 #elif defined(BAD_NUMERIC_SAMPLE)
 /* The slot stays behind the rejected drafts. */
 extern const ref_op __real_ref_op_sample;
@@ -906,6 +950,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.compile = compile;
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
     stub_table.memory_layout = memory_layout;
+#elif defined(BAD_NUMERIC_STATES_COPY)
+    stub_table.memory_copy = memory_copy;
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
     defined(BAD_PROCESS_CALLS_LOCALE) || defined(BAD_PROCESS_SILENT) ||                            \
     defined(BAD_PROCESS_CHILDREN)

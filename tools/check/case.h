@@ -112,8 +112,8 @@ typedef struct {
     int64_t live;
     /* LINEAR: K, N; norms and elementwise: k = D; EMBED and SAMPLE: n = V */
     int64_t k, n;
-    int64_t n_head, n_head_kv, dim; /* ROPE, KV, ATTENTION */
-    int64_t dim_v;                  /* ATTENTION; 0 = dim */
+    int64_t n_head, n_head_kv, dim; /* ROPE, KV, ATTENTION, operations with a state */
+    int64_t dim_v;                  /* ATTENTION, GATED_DELTA; of the first 0 = dim */
     int64_t n_rot;                  /* ROPE; 0 = dim */
     /* ATTENTION: tokens before the step; ROPE, EMBED: the first position */
     int64_t past;
@@ -123,7 +123,8 @@ typedef struct {
      * window, 1 softcap, 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT;
      * LAYER_NORM: bit 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy, bit 2 what contract 2 adds, bit
      * 3 drafts, bit 4 all samplers; MOE_ROUTE: kind, bit 2 normalise and scale, bit 3 bias;
-     * MOE_LINEAR: bit 0 a row per expert, bit 1 two weights and a bias */
+     * MOE_LINEAR: bit 0 a row per expert, bit 1 two weights and a bias; operations with a state:
+     * case_state.c */
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
     uint32_t v_dtype;               /* of cached values; 0 = that of the keys */
@@ -133,7 +134,9 @@ typedef struct {
     bool spoil;
     /* all values are NaN and Inf, as an earlier step may leave them in scratch and pages */
     bool dirty;
+    uint32_t phase; /* of operations with a state: 0 to CASE_PHASES - 1, case_state.c */
 } op_shape;
+#define CASE_PHASES 3u
 /* MN_ACT_* of a variant of ACT or GLU, from its bits 0, 1 and 3 */
 static inline int64_t case_act_kind(int64_t variant) {
     return (variant & 3) + (variant & 8) / 2;
@@ -143,6 +146,8 @@ op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t se
 /* Two KV groups whose layers alternate: layer i is KV layer i / 2 of group i % 2, and has a
  * KV_STORE and an ATTENTION. shape: [CASE_GROUPS], with the same rows, live, past and n_seqs. */
 op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed);
+/* CONV_STATE, SSM_SCAN and GATED_DELTA */
+bool case_has_state(uint32_t op);
 /* NULL = no such op */
 const char *case_op_name(uint32_t op);
 

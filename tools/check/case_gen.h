@@ -1,5 +1,5 @@
 /* case_gen.h -- what the generators of random cases share: case_ops.c, case_cache.c,
- * case_sample.c. */
+ * case_sample.c, case_state.c. */
 #ifndef CASE_GEN_H
 #define CASE_GEN_H
 #include "case.h"
@@ -50,4 +50,6 @@ int32_t casegen_matrix(casegen *g, uint32_t dtype, int64_t rows, int64_t cols, c
 void casegen_attention(casegen *g, uint32_t op,
                        uint32_t dtype); /* KV_STORE and ATTENTION; case_cache.c */
 void casegen_sample(casegen *g, uint32_t op, uint32_t dtype); /* case_sample.c */
+/* CONV_STATE, SSM_SCAN, GATED_DELTA; case_state.c */
+void casegen_state(casegen *g, uint32_t op, uint32_t dtype);
 #endif

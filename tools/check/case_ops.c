@@ -1,5 +1,5 @@
 /* case_ops.c -- one random case per op, and what all generators share (case_gen.h). KV_STORE and
- * ATTENTION are in case_cache.c, SAMPLE in case_sample.c.
+ * ATTENTION are in case_cache.c, SAMPLE in case_sample.c, operations with a state in case_state.c.
  *
  * Rows are a SHAPE symbol. Rows from `live` on are padding; unless live was 0, so are some rows
  * before it ("holes"), since a plugin must not take padding to be at the end. What a generator
@@ -461,6 +461,9 @@ static void (*const generators[])(casegen *g, uint32_t op, uint32_t dtype) = {
     [MN_OP_MOE_ROUTE] = moe_route,
     [MN_OP_MOE_LINEAR] = moe_linear,
     [MN_OP_MOE_COMBINE] = moe_combine,
+    [MN_OP_CONV_STATE] = casegen_state,
+    [MN_OP_SSM_SCAN] = casegen_state,
+    [MN_OP_GATED_DELTA] = casegen_state,
 };
 
 op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed) {

@@ -124,6 +124,7 @@ static const char *numeric_text_of(trial *t) {
     add_number(t, ", ", s->n_seqs, " sequences");
     add_number(t, ", ", s->n_used, "");
     add_number(t, " of ", s->n_expert, " experts");
+    add_number(t, ", step ", s->phase, "");
     numeric_add_text(t, ", variant %lld", (long long)s->variant);
     if (s->spoil)
         numeric_add_text(t, ", rows with NaN");
@@ -227,14 +228,13 @@ static const op_case *numeric_answer_of(trial *t) {
     return c;
 }
 
-/* One step on both sides. keep: receives the results of the plugin, for the caller; may be NULL. */
-static void numeric_step(trial *t, int64_t live, bool spoil, op_case **keep) {
+/* One step of a phase on both sides. keep: receives the results of the plugin, for the caller; may
+ * be NULL. */
+static void step_phase(trial *t, uint32_t phase, op_case **keep) {
     check *c = t->n->c;
     mn_error err = check_error();
-    t->mine.live = live;
-    t->theirs.live = live;
-    t->mine.spoil = spoil;
-    t->theirs.spoil = spoil;
+    t->mine.phase = phase;
+    t->theirs.phase = phase;
     op_case *a = numeric_make(t, &t->mine);
     const op_case *b = numeric_answer_of(t);
     mn_status st = MN_OUT_OF_MEMORY;
@@ -251,6 +251,21 @@ static void numeric_step(trial *t, int64_t live, bool spoil, op_case **keep) {
         *keep = a;
     else
         case_free(a);
+}
+
+/* Of operations with a state a step goes on from the one before it. */
+static uint32_t numeric_phases(const trial *t) {
+    return case_has_state(t->op) ? CASE_PHASES : 1;
+}
+
+static void numeric_step(trial *t, int64_t live, bool spoil, op_case **keep) {
+    const uint32_t n = numeric_phases(t);
+    t->mine.live = live;
+    t->theirs.live = live;
+    t->mine.spoil = spoil;
+    t->theirs.spoil = spoil;
+    for (uint32_t i = 0; i < n && !check_over(t->n->c); i++)
+        step_phase(t, i, i + 1 == n ? keep : NULL);
 }
 
 /* A second context of the program gives the same bits for the same inputs. before: the results
@@ -278,12 +293,14 @@ static void dirty(trial *t) {
     mn_error err = check_error();
     op_shape s = t->mine;
     s.dirty = true;
-    op_case *c = numeric_make(t, &s);
-    mn_status st = MN_OUT_OF_MEMORY;
-    if (c)
-        st = case_step(t->plan, c, &err);
-    broken(t, "execute on NaN and Inf", st, &err);
-    case_free(c);
+    for (s.phase = 0; s.phase < numeric_phases(t) && !check_over(t->n->c); s.phase++) {
+        op_case *c = numeric_make(t, &s);
+        mn_status st = MN_OUT_OF_MEMORY;
+        if (c)
+            st = case_step(t->plan, c, &err);
+        broken(t, "execute on NaN and Inf", st, &err);
+        case_free(c);
+    }
 }
 
 /* Fewer steps in the rounding classes, which share most code with the exact one. */

@@ -34,7 +34,7 @@ typedef struct {
     check_host hosts[2];
     check_plugin plugin, oracle;
     case_on here, there;
-    numeric_answer answers[16]; /* the latest, in a ring */
+    numeric_answer answers[32]; /* the latest, in a ring */
     uint32_t n_answers;         /* all that were made */
     uint32_t n_cases;           /* steps compared */
     uint32_t n_unproven;        /* trials that the plugin claims and the oracle cannot run */

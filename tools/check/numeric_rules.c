@@ -136,6 +136,9 @@ SWEEP(sample, SAMPLE)
 SWEEP(moe_route, MOE_ROUTE)
 SWEEP(moe_linear, MOE_LINEAR)
 SWEEP(moe_combine, MOE_COMBINE)
+SWEEP(conv_state, CONV_STATE)
+SWEEP(ssm_scan, SSM_SCAN)
+SWEEP(gated_delta, GATED_DELTA)
 
 /* ---- pages that are copied ------------------------------------------------------------------- */
 /* The integers of an input; *n: how many. */

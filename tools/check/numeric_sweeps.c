@@ -46,6 +46,18 @@ static const op_shape experts[] = {
 static const op_shape combine[] = {
     {.rows = ROWS, .n_used = 2, .k = 77},
     {.rows = ROWS, .n_used = 8, .k = 256}};
+static const op_shape conv[] = {
+    {.rows = ROWS, .k = 5, .n = 4, .n_seqs = 7},
+    {.rows = ROWS, .k = 131, .n = 2, .n_seqs = 2},
+    {.rows = 70, .k = 67, .n = 3, .n_seqs = 1}};
+static const op_shape scan[] = {
+    {.rows = ROWS, .n_head = 4, .n_head_kv = 2, .dim = 5, .n = 7, .n_seqs = 7},
+    {.rows = ROWS, .n_head = 3, .n_head_kv = 1, .dim = 64, .n = 33, .n_seqs = 2},
+    {.rows = 70, .n_head = 2, .n_head_kv = 1, .dim = 24, .n = 16, .n_seqs = 1}};
+static const op_shape delta[] = {
+    {.rows = ROWS, .n_head = 6, .n_head_kv = 2, .dim = 5, .dim_v = 7, .n_seqs = 7},
+    {.rows = ROWS, .n_head = 2, .n_head_kv = 1, .dim = 64, .dim_v = 48, .n_seqs = 2},
+    {.rows = 70, .n_head = 2, .n_head_kv = 2, .dim = 32, .dim_v = 24, .n_seqs = 1}};
 
 const check_sweep check_sweeps[] = {
     {MN_OP_EMBED, SWEEP_MATRIX, embed, MN_COUNT(embed), 1, 2},
@@ -66,6 +78,9 @@ const check_sweep check_sweeps[] = {
     {MN_OP_MOE_ROUTE, SWEEP_NONE, route, MN_COUNT(route), 0, 16},
     {MN_OP_MOE_LINEAR, SWEEP_MATRIX, experts, MN_COUNT(experts), 1, 4},
     {MN_OP_MOE_COMBINE, SWEEP_NONE, combine, MN_COUNT(combine), 0, 1},
+    {MN_OP_CONV_STATE, SWEEP_VECTOR, conv, MN_COUNT(conv), 0, 2},
+    {MN_OP_SSM_SCAN, SWEEP_VECTOR, scan, MN_COUNT(scan), 0, 8},
+    {MN_OP_GATED_DELTA, SWEEP_VECTOR, delta, MN_COUNT(delta), 0, 16},
 };
 /* clang-format on */
 const uint32_t check_n_sweeps = MN_COUNT(check_sweeps);
