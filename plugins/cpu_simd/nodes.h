@@ -24,6 +24,11 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w);
 void mnk_moe_quantise(const mnc_call *c, mnc_worker *w); /* before: x to 8 bits */
 void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w);
 void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w);
+void mnk_conv_node(const mnc_call *c, mnc_worker *w);
+void mnk_scan_prepare(const mnc_call *c, mnc_worker *w); /* before: decays of the rows */
+void mnk_scan_node(const mnc_call *c, mnc_worker *w);
+void mnk_delta_prepare(const mnc_call *c, mnc_worker *w); /* before: decays, lengths of q and k */
+void mnk_delta_node(const mnc_call *c, mnc_worker *w);
 
 /* mnc_op.work of each. */
 mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
@@ -35,6 +40,9 @@ mnc_work mnk_sample_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_output_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_moe_route_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_conv_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_scan_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_delta_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 /* mnc_op.cells of those that have more than rows. */
 int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage);
 /* mnc_op.takes: the norm before few rows' products. */
@@ -53,6 +61,8 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op);
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
+/* Of CONV_STATE, SSM_SCAN and GATED_DELTA; n_state, too. */
+void mnk_state_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 
 /* ---- products, for LINEAR and MOE_LINEAR ----------------------------------------------------- */
 /* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:

@@ -1,6 +1,7 @@
 /* plugin.c -- cpu_simd: facts, verdicts and one function per op for cpu_host. */
 #include "plan.h"
 #include "../cpu_host/sampler.h"
+#include "../cpu_host/states.h"
 #include "blas.h"
 #include "lanes.h"
 #include <stdio.h>
@@ -187,6 +188,17 @@ static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *wh
         return MN_VERDICT_NATIVE;
     return no(why, REASON_SHAPE);
 }
+static int32_t state_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    (void)s;
+    for (uint32_t i = 0; i < q->node->n_in; i++) {
+        const mn_tensor *t = mnc_query_in(q, i);
+        if (t && t->role == MN_ROLE_WEIGHT && !is_float(t))
+            return no(why, REASON_DTYPE);
+    }
+    if (mnc_n_state(q))
+        return MN_VERDICT_NATIVE;
+    return no(why, REASON_SHAPE);
+}
 
 static void embed_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const uint32_t dtype = mnc_query_in(q, MN_EMBED_WEIGHT)->dtype.id;
@@ -244,8 +256,8 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(KV_STORE, 1, NODE(mnk_kv_store_node), mnk_kv_store_work, CELLS(mnk_head_cells), NULL, NULL)  \
     X(ATTENTION, 2, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
       ALL_CELLS(mnk_attention_cells, mnk_attention_now), attention_verdict, attention_scratch)     \
-    X(ACT, 1, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
-    X(GLU, 1, VECTOR(glu), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
+    X(ACT, 2, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
+    X(GLU, 2, VECTOR(glu), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(ADD, 1, VECTOR(add), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(MUL, 1, VECTOR(mul), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(SCALE, 1, VECTOR(scale_op), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)           \
@@ -256,7 +268,12 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
       moe_route_scratch)                                                                           \
     X(MOE_LINEAR, 1, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_work,            \
       FIRST_CELLS(mnk_moe_cells), moe_linear_verdict, mnk_moe_linear_scratch)                      \
-    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), mnk_output_work, CELLS(NULL), NULL, NULL)
+    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), mnk_output_work, CELLS(NULL), NULL, NULL)        \
+    X(CONV_STATE, 1, NODE(mnk_conv_node), mnk_conv_work, APART, state_verdict, mnk_state_scratch)  \
+    X(SSM_SCAN, 1, NODES(mnk_scan_prepare, mnk_scan_node), mnk_scan_work, APART, state_verdict,    \
+      mnk_state_scratch)                                                                           \
+    X(GATED_DELTA, 1, NODES(mnk_delta_prepare, mnk_delta_node), mnk_delta_work, APART,             \
+      state_verdict, mnk_state_scratch)
 
 #define CONTRACT(OP, contract, ...) {MN_OP_##OP, contract},
 #define ROW(OP, contract, ...) {MN_OP_##OP, __VA_ARGS__},

@@ -128,7 +128,43 @@ static inline const int32_t *mnk_quant_sum16(const uint8_t *row, int64_t k) {
 /* Blocks [lo, hi) of k / 32 of x [k]; row 64-byte aligned, k a multiple of 32 */
 void mnk_quantise(const float *x, int64_t k, int64_t lo, int64_t hi, uint8_t *row);
 
-/* What attention and the small ops need of one ISA. */
+/* A row's effect on a block of columns of one head's state, [n, cols]: S = decay S + write u, y =
+ * y_by read S. decay: of each of n, or one for all. SSM_SCAN: u = x_by x, and y has pass_by x
+ * added. GATED_DELTA: u = x_by (x - known_by write S), with S decayed where `each` is set. */
+#define MNK_STATE_COLS 32 /* columns of a block: of 128 rows it stays in a first cache */
+typedef struct {
+    const float *from;
+    float *to; /* may be from */
+    int64_t n;
+    int64_t cols; /* at most MNK_STATE_COLS */
+    bool each;
+    const float *decay;
+    const float *write; /* [n] */
+    const float *read;  /* [n] */
+    const float *x;     /* [cols] */
+    float x_by;
+    float known_by;
+    float y_by;
+    float pass_by;
+    float *y; /* [cols] */
+} mnk_state_row;
+
+/* What the operations with a state need of one ISA: rows_state.c. */
+typedef struct {
+    /* size = softplus(x + bias), bounded, and decay = exp(size * rate); size may be NULL */
+    void (*decays)(const float *x, const float *bias, const float *rate, int64_t n, float least,
+                   float most, float *size, float *decay);
+    void (*sigmoids)(const float *x, int64_t n, float by, float *y);         /* y = by sigmoid(x) */
+    float (*squares)(const float *x, int64_t n);                             /* their sum */
+    void (*conv_turn)(const float *w, int64_t n, int64_t width, float *out); /* to [width, n] */
+    /* n channels: y = bias + the sum of w[j] x[j], x: [width] rows; bias may be NULL */
+    void (*conv_row)(const float *const *x, const float *w, int64_t width, const float *bias,
+                     int64_t n, float *y);
+    void (*scan_row)(const mnk_state_row *r);
+    void (*delta_row)(const mnk_state_row *r);
+} mnk_state;
+
+/* What attention, the small ops and those with a state need of one ISA. */
 typedef struct {
     const char *name;
     void (*unpack_f16)(const uint8_t *src, int64_t n, float *dst);
@@ -155,6 +191,7 @@ typedef struct {
     mnc_fn mul;
     mnc_fn scale_op;
     mnc_fn softcap;
+    const mnk_state *state;
 } mnk_vector;
 
 /* Attention of a block of n query rows through tiles, in the other classes than exact. Positions

@@ -401,6 +401,12 @@ static inline VF v_act(VF x, int64_t kind) {
             f[i] = 0.5f * f[i] * erfcf(-0.70710678f * f[i]);
         return v_load(f);
     }
+    case MN_ACT_SIGMOID:
+        return v_logistic(v_set1(1), v_neg(x));
+    case MN_ACT_RELU2: {
+        const VF above = v_max(v_set1(0), x);
+        return v_mul(above, above);
+    }
     default:
         return v_max(v_set1(0), x);
     }
@@ -462,6 +468,7 @@ MAP(scale_op, 0, VF by = v_set1((float)mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR)), v
 MAP(softcap, 0, VF cap = v_set1((float)mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP)),
     v_mul(cap, v_tanh(v_div(a, cap))))
 
-const mnk_vector V_ID(mnk_ops) = {V_NAME,   unpack_kv,  pack_kv, scores,   softmax,    weigh,
-                                  scale_by, add_scaled, exp1,    rms_norm, layer_norm, act,
-                                  glu,      add,        mul,     scale_op, softcap};
+extern const mnk_state V_ID(mnk_state); /* rows_state.c */
+const mnk_vector V_ID(mnk_ops) = {
+    V_NAME,   unpack_kv,  pack_kv, scores, softmax, weigh, scale_by, add_scaled, exp1,
+    rms_norm, layer_norm, act,     glu,    add,     mul,   scale_op, softcap,    &V_ID(mnk_state)};

@@ -73,7 +73,7 @@ def add_instruction_set():
     """FORWARD: a vocabulary that forwards to AVX2's, as another level upon it."""
     add = adder("An instruction set of the CPU")
     add(SIMD + "vec_forward.h", "/* vec_forward.h -- the vocabulary of AVX2 under another name. */\n#include \"vec_avx2.h\"\n")
-    add(SIMD + "meson.build", "    'forward': ['x86_64', 'vec_forward.h', avx2, '', ['f32', 'ops', 'dot8', 'panels8', 'lanes8']],\n", before="    'avxvnni': [")
+    add(SIMD + "meson.build", "    'forward': ['x86_64', 'vec_forward.h', avx2, '', ['f32', 'ops', 'state', 'dot8', 'panels8', 'lanes8']],\n", before="    'avxvnni': [")
     add(SIMD + "rows.h", "    X(FORWARD, \"forward\", AVX2) \\\n", before="    X(AVXVNNI, ")
     of_forward = "".join("    %s \\\n" % row for row in (
         "L(FORWARD, A8, MANY, 0, mnk_panels8_forward)", "L(FORWARD, A8, 0, 0, mnk_dot8_forward)", "L(FORWARD, ANY, 0, 0, mnk_f32_forward)",

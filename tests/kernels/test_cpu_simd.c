@@ -397,6 +397,34 @@ static void attention(void **state) {
     h_host_option(NULL, NULL);
 }
 
+/* Columns in whole blocks, in parts of one, and fewer than a register has. */
+static void states(void **state) {
+    static const int64_t dims[] = {3, 32, 40, 77};
+    (void)state;
+    for (size_t c = 0; c < n_caps; c++) {
+        h_host_option("isa", caps[c]);
+        for (int64_t i = 0; i < 4 * 16; i++) {
+            op_shape s = {
+                .rows = i % 2 ? 9 : 21,
+                .n_seqs = 1 + i % 3,
+                .n_head = 4,
+                .n_head_kv = 2,
+                .dim = dims[i % 4],
+                .dim_v = dims[(i + 1) % 4],
+                .k = 300 + i,
+                .n = 2 + i % 5,
+                .variant = i / 4,
+            };
+            const uint32_t type = i % 3 ? MN_BF16 : MN_F16;
+            near(MN_OP_CONV_STATE, type, s, MN_PRECISION_EXACT, 1e-6, caps[c]);
+            near(MN_OP_GATED_DELTA, type, s, MN_PRECISION_EXACT, 5e-6, caps[c]);
+            s.n = 5 * s.n + 1;
+            s.variant %= 8;
+            near(MN_OP_SSM_SCAN, type, s, MN_PRECISION_EXACT, 5e-6, caps[c]);
+        }
+    }
+    h_host_option(NULL, NULL);
+}
 static void small_ops(void **state) {
     (void)state;
     for (size_t c = 0; c < n_caps; c++) {
@@ -433,8 +461,10 @@ static void small_ops(void **state) {
                 .dim = 64,
                 .past = 5000,
             };
-            for (s.variant = 0; s.variant < 8; s.variant++) {
-                if (s.variant < 4)
+            for (s.variant = 0; s.variant < 14; s.variant++) {
+                if (case_act_kind(s.variant) > MN_ACT_RELU2)
+                    continue;
+                if (!(s.variant & 4))
                     near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 near(MN_OP_GLU, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                 for (s.n_rot = 0; s.variant < 2 && s.n_rot <= 40; s.n_rot += 40)
@@ -665,6 +695,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(experts),
                                        cmocka_unit_test(attention),
                                        cmocka_unit_test(small_ops),
+                                       cmocka_unit_test(states),
                                        cmocka_unit_test(batch_invariance),
                                        cmocka_unit_test(scratch_of_experts),
                                        cmocka_unit_test(equal_experts),

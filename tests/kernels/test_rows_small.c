@@ -73,6 +73,10 @@ static void softmaxes(const mnk_vector *v) {
 }
 static double act_of(double x, int64_t kind) {
     switch (kind) {
+    case MN_ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case MN_ACT_RELU2:
+        return x < 0 ? 0 : x * x;
     case MN_ACT_SILU:
         return x / (1 + exp(-x));
     case MN_ACT_GELU_ERF:
@@ -116,7 +120,7 @@ static void bad_values(const mnk_vector *v) {
     };
     c.out[0] = c.in[0];
     c.out[0].ptr = y;
-    for (attr[0] = 0; attr[0] < 4; attr[0]++) {
+    for (attr[0] = 0; attr[0] < 6; attr[0]++) {
         rows_run(v->act, &c, 1);
         for (int i = 0; i < D; i++) {
             const double want = act_of((double)x[i], (int64_t)attr[0]);
@@ -183,7 +187,7 @@ static void small_ops(const mnk_vector *v, int64_t r, int64_t d) {
     for (int64_t i = 0; i < n; i++)                                                                \
         want[i] = expr;                                                                            \
     rows_check(rows_rel_l2(y, want, n) < tol, what, v->name, d, 0, r, rows_rel_l2(y, want, n))
-    for (uint64_t kind = 0; kind < 4; kind++) {
+    for (uint64_t kind = 0; kind < 6; kind++) {
         attr[0] = kind;
         EACH(v->act, "act", 1e-6, act_of(a[i], (int64_t)kind));
         EACH(v->glu, "glu", 1e-6, act_of(a[i], (int64_t)kind) * b[i]);

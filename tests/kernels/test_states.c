@@ -130,15 +130,42 @@ static op_case *delta_case(const void *vector, const cut *at) {
 }
 
 static subject conv_subject(const state_conv_case *v) {
-    return (subject){v->name, v->T, v->C, v->C * (v->W - 1), v->y, v->state, conv_case, v};
+    return (subject){
+        .name = v->name,
+        .n_rows = v->T,
+        .y_cols = v->C,
+        .n_state = v->C * (v->W - 1),
+        .y = v->y,
+        .state = v->state,
+        .make = conv_case,
+        .vector = v,
+    };
 }
 static subject scan_subject(const state_scan_case *v) {
     const int64_t width = v->H * v->P;
-    return (subject){v->name, v->T, width, width * v->N, v->y, v->state, scan_case, v};
+    return (subject){
+        .name = v->name,
+        .n_rows = v->T,
+        .y_cols = width,
+        .n_state = width * v->N,
+        .y = v->y,
+        .state = v->state,
+        .make = scan_case,
+        .vector = v,
+    };
 }
 static subject delta_subject(const state_delta_case *v) {
     const int64_t width = v->Hv * v->Dv;
-    return (subject){v->name, v->T, width, width * v->Dk, v->y, v->state, delta_case, v};
+    return (subject){
+        .name = v->name,
+        .n_rows = v->T,
+        .y_cols = width,
+        .n_state = width * v->Dk,
+        .y = v->y,
+        .state = v->state,
+        .make = delta_case,
+        .vector = v,
+    };
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -257,9 +284,14 @@ static void mixed_sequences(void **state) {
     case_plan *plan = NULL;
     int32_t y_tensor;
     (void)state;
-    for (int t = 0; t < MIXED_ROWS; t++)
-        for (int i = 0; i < N_CHANNEL; i++)
-            x[t][i] = t == 1 || t == 4 || t == 5 || t == 7 ? NAN : (float)(10 * t + i);
+    for (int t = 0; t < MIXED_ROWS; t++) {
+        const bool padding = t == 1 || t == 4 || t == 5 || t == 7;
+        for (int i = 0; i < N_CHANNEL; i++) {
+            x[t][i] = (float)(10 * t + i);
+            if (padding)
+                x[t][i] = NAN;
+        }
+    }
     op_case *c = mixed_case(x[0], &y_tensor);
     assert_int_equal(case_open(&on, c, MN_PRECISION_EXACT, &plan, &err), MN_OK);
     const int32_t pages = c->kv[0].tensor;

@@ -24,24 +24,28 @@ typedef struct {
 } state_plan;
 
 /* Page i of sequence q; page 0 is nobody's. */
-static int32_t page_of(const state_plan *a, int64_t q, int64_t i) {
+static int32_t state_page(const state_plan *a, int64_t q, int64_t i) {
     return (int32_t)(1 + (PAGES_OF_SEQUENCE - 1 - i) * a->n_seqs + q);
 }
 
 /* The pages that sequence q begins a phase with and leaves. */
 static void pages_of_phase(const state_plan *a, int64_t q, uint32_t phase, int32_t page[2]) {
     const int64_t way = q % WAYS; /* 0: in place, 1: to another page, 2: anew */
-    const int32_t left = page_of(a, q, way ? 1 : 0);
-    if (phase == 0) {
-        page[0] = -1;
-        page[1] = page_of(a, q, 0);
-    } else if (phase == 1) {
-        page[0] = way == 2 ? -1 : page_of(a, q, 0);
-        page[1] = left;
-    } else {
-        page[0] = left;
-        page[1] = page_of(a, q, 2);
-    }
+    const int32_t first = state_page(a, q, 0);
+    int32_t left = first;
+    if (way != 0)
+        left = state_page(a, q, 1);
+    page[0] = -1;
+    page[1] = first;
+    if (phase == 0)
+        return;
+    page[1] = left;
+    if (phase == 1 && way != 2)
+        page[0] = first;
+    if (phase == 1)
+        return;
+    page[0] = left;
+    page[1] = state_page(a, q, 2);
 }
 
 /* With holes, slots and entries of SEQS are in reverse order, and the rows of sequence 1 of three
@@ -49,17 +53,22 @@ static void pages_of_phase(const state_plan *a, int64_t q, uint32_t phase, int32
 static void plan_states(casegen *g, state_plan *a, int64_t q) {
     const int64_t spoiled = casegen_spoiled_row(g);
     const int64_t lo = q * a->per;
-    const int64_t hi = lo + a->per < g->live ? lo + a->per : g->live;
-    const int64_t slot = g->holes ? a->n_seqs - 1 - q : q;
-    const int64_t entry = g->holes ? a->n_seqs - 1 - q : q;
     const uint32_t phase = g->s->phase;
-    const bool done = g->holes && a->n_seqs > 2 && q == 1 && phase == 1;
-    bool is_spoiled = phase > 0 && spoiled >= lo && spoiled < hi;
+    const bool several = g->holes && a->n_seqs > 2;
+    const bool done = several && q == 1 && phase == 1;
+    int64_t hi = lo + a->per;
+    int64_t slot = q;
+    if (g->live < hi)
+        hi = g->live;
     if (lo >= hi)
         return;
-    a->seqs[4 * entry] = (int32_t)lo;
-    a->seqs[4 * entry + 1] = (int32_t)(hi - lo);
-    a->seqs[4 * entry + 2] = (int32_t)slot;
+    if (g->holes)
+        slot = a->n_seqs - 1 - q;
+    bool is_spoiled = phase > 0 && spoiled >= lo && spoiled < hi;
+    int32_t *seq = a->seqs + 4 * slot;
+    seq[0] = (int32_t)lo;
+    seq[1] = (int32_t)(hi - lo);
+    seq[2] = (int32_t)slot;
     pages_of_phase(a, q, phase, a->states + 2 * slot);
     for (int64_t t = lo; t < hi; t++) {
         const bool padding = done || casegen_is_hole(g, t);

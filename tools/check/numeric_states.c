@@ -49,7 +49,7 @@ static int32_t *state_input(op_case *c, const char *name) {
 }
 
 /* The case becomes a step of its rows [lo, lo + n); n rows or more, those behind are padding. */
-static void take_rows(op_case *c, int64_t lo, int64_t n, int64_t padded) {
+static void cut_rows(op_case *c, int64_t lo, int64_t n, int64_t padded) {
     for (uint32_t i = 0; i < c->g.n_tensors; i++) {
         const uint64_t row = c->bytes[i] / ROWS;
         uint8_t *x = c->data[i];
@@ -65,7 +65,7 @@ static void take_rows(op_case *c, int64_t lo, int64_t n, int64_t padded) {
 }
 
 /* Runs a step; frees the case and returns NULL after an error, which ends the rule. */
-static op_case *state_step(state_trial *t, op_case *c, const char *what) {
+static op_case *run_state(state_trial *t, op_case *c, const char *what) {
     mn_error err = check_error();
     mn_status st = MN_OUT_OF_MEMORY;
     if (c)
@@ -92,7 +92,7 @@ static void compare_behind(state_trial *t, int32_t page, const char *what) {
     op_case *c = state_case(t, 2);
     if (c && page)
         state_input(c, "states")[0] = page;
-    c = state_step(t, c, what);
+    c = run_state(t, c, what);
     if (c && !same_rows(t, c, t->behind, 0, ROWS))
         check_fail(t->n->c,
                    "%s, class exact: rows behind %s are others than behind one step of %d rows, "
@@ -107,8 +107,8 @@ static void compare_cut(state_trial *t, int64_t n, int64_t padded, const char *w
         const int64_t some = ROWS - lo < n ? ROWS - lo : n;
         op_case *c = state_case(t, 0);
         if (c && !c->failed)
-            take_rows(c, lo, some, padded);
-        c = state_step(t, c, what);
+            cut_rows(c, lo, some, padded);
+        c = run_state(t, c, what);
         if (c && !same_rows(t, c, t->whole, lo, some))
             check_fail(t->n->c,
                        "%s, class exact: row %lld of %s is another than of one step of %d rows, "
@@ -130,7 +130,7 @@ static void compare_copy(state_trial *t) {
     check_status(t->n->c, st, &err, "%s: memory_copy of a state", case_op_name(t->op));
     if (check_over(t->n->c))
         return;
-    case_free(state_step(t, state_case(t, 1), "a step behind memory_copy"));
+    case_free(run_state(t, state_case(t, 1), "a step behind memory_copy"));
     if (!check_over(t->n->c))
         compare_behind(t, STATE_COPY, "memory_copy of the state");
 }
@@ -141,9 +141,9 @@ static void try_state(state_trial *t) {
     check_status(t->n->c, st, &err, "%s, class exact", case_op_name(t->op));
     if (st)
         return;
-    t->whole = state_step(t, state_case(t, 0), "one step");
+    t->whole = run_state(t, state_case(t, 0), "one step");
     if (t->whole)
-        t->behind = state_step(t, state_case(t, 2), "the step behind it");
+        t->behind = run_state(t, state_case(t, 2), "the step behind it");
     if (!t->behind)
         return;
     compare_cut(t, 1, 1, "steps of one row");
