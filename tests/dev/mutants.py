@@ -75,6 +75,10 @@ MUTANTS = [
     # plugins/cpu_simd
     ("plugins/cpu_simd/attention.c", "pos - a->window + 1", "pos - a->window", ["cpu_simd"], "a window sees a position more"),
     ("plugins/cpu_simd/attention.c", "into[1] = into[1] * x + part[1] * y;", "into[1] = into[1] + part[1] * y;", ["cpu_simd"], "sums of chunks are not brought to one maximum"),
+    ("plugins/cpu_simd/state.c", "at = u->head % s->n_head_k;", ";", ["cpu_simd"], "heads of q and k in turn are those side by side"),
+    ("plugins/cpu_simd/state.c", "r->known_by *= *r->decay;", ";", ["states cpu_simd"], "the state is read before it decays"),
+    ("plugins/cpu_simd/state.c", "memcpy(r->to, r->from, (size_t)(r->n * r->cols)", "memcpy(r->to, r->from, (size_t)(0 * r->cols)", ["check cpu_simd"], "a state without rows stays in its first page"),
+    ("plugins/cpu_simd/rows_state.c", "sum = load_lanes(bias + i, whole, lanes);", ";", ["cpu_simd_rows"], "a convolution has no bias"),
     ("plugins/cpu_simd/linear.c", "r, j, k0 == 0)", "r, j, true)", ["cpu_simd_rows"], "only the last panel of a long row counts"),
     ("plugins/cpu_simd/misc.c", "if (y != x)", "if (y == x)", ["cpu_simd"], "dims that do not rotate are not copied"),
     ("plugins/cpu_simd/misc.c", ">= kv->max_pages)", "> kv->max_pages)", ["cpu_simd"], "a position behind the page table is stored"),
@@ -120,6 +124,8 @@ MUTANTS = [
     # plugins/common, plugins/cpu_host
     ("plugins/common/kv.c", "if (mnp_memory_layer(m, i)->layer == layer)", "if (mnp_memory_layer(m, i)->layer >= layer)", ["plugin_common"], "a layer that is not there has the place of another"),
     ("plugins/common/memory.c", "out->n_tokens > l->page_tokens", "out->n_tokens > l->page_tokens + 1", ["plugin_common"], "a copy reaches over its page"),
+    ("plugins/cpu_host/states.c", "if (seq[1] <= 0 || seq[0] < 0", "if (seq[0] < 0", ["states reference"], "an unused entry of SEQS is a sequence of slot 0"),
+    ("plugins/reference/op_ssm_scan.c", "if (row_pos[t] >= 0)", "if (row_pos[t] >= -1)", ["check reference"], "padding advances a state"),
     ("plugins/cpu_host/chain.c", "} else if (l[i] > l[id[0]])", "} else if (l[i] >= l[id[0]])", ["reference"], "of equal logits the last is a candidate"),
 ]
 

@@ -297,6 +297,7 @@ int main(int argc, char **argv) {
         if (!v)
             continue;
         rows_small(v);
+        rows_state(v);
         rows_attention(sets[i].isa, MN_PRECISION_EXACT, v->name);
     }
     static const uint32_t rounded[] = {MN_PRECISION_A16, MN_PRECISION_A8};

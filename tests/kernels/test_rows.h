@@ -29,6 +29,7 @@ uint64_t rows_bits(double d); /* as an attribute */
 void rows_linear(uint32_t type, uint32_t precision, int32_t level,
                  int64_t least); /* both GEMV and GEMM */
 void rows_small(const mnk_vector *v);
+void rows_state(const mnk_vector *v);
 void rows_attend(const mnk_attend *tiles);
 void rows_attention(int32_t level, uint32_t precision, const char *name);
 #endif
