@@ -227,7 +227,7 @@ static mn_status ask(const group_device *d, const mn_compile *in, question *q, m
 }
 
 static mn_compile for_member(const question *q, uint32_t rank) {
-    mn_compile c = mnp_shard_compile(q->plan, rank, &q->host);
+    mn_compile c = q->plan ? mnp_shard_compile(q->plan, rank, &q->host) : q->host;
     c.graph = group_graph(q->plan, q->host.graph, rank);
     return c;
 }
