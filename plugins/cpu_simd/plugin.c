@@ -245,7 +245,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
 #define MNK_OPS(X)                                                                                 \
     X(EMBED, 1, NODES(mnk_embed_resolve, mnk_embed_node), mnk_embed_work, APART, embed_verdict,    \
       embed_scratch)                                                                               \
-    X(RMS_NORM, 1, VECTOR(rms_norm), mnk_output_work, CELLS(mnk_vector_cells), rms_norm_verdict,   \
+    X(RMS_NORM, 2, VECTOR(rms_norm), mnk_output_work, CELLS(mnk_vector_cells), rms_norm_verdict,   \
       NULL)                                                                                        \
     X(LAYER_NORM, 1, VECTOR(layer_norm), mnk_output_work, CELLS(mnk_vector_cells),                 \
       layer_norm_verdict, NULL)                                                                    \

@@ -230,14 +230,14 @@ static inline float weight1(const mnc_weight *w, const uint8_t *row, int64_t i) 
 
 /* Rows whose sums leave the range of f32 are computed again in double: 1 / infinity would make
  * zeros of them. Such rows are rare, or hold an infinity or a NaN, which stay. */
-static void rms_norm_wide(const float *x, float *y, int64_t d, const mnc_weight *g, double eps,
-                          float offset) {
+static void rms_norm_wide(const float *x, float *y, int64_t d, const mnc_weight *g,
+                          const uint8_t *row, double eps, float offset) {
     double sum = 0;
     for (int64_t i = 0; i < d; i++)
         sum += (double)x[i] * x[i];
     const double by = 1 / sqrt(sum / (double)d + eps);
     for (int64_t i = 0; i < d; i++) {
-        const float gain = weight1(g, g->data, i) + offset;
+        const float gain = weight1(g, row, i) + offset;
         y[i] = (float)(x[i] * by * gain);
     }
 }
@@ -315,7 +315,6 @@ static int64_t per_row(const mnc_operand *o, int64_t d) {
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const int64_t d = c->in[0].dim[c->in[0].n_dim - 1];
     const mnc_weight *g = c->in[MN_RMS_NORM_WEIGHT].weight;
-    const uint8_t *gain = g->data;
     const double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS);
     const float offset = (float)mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
     mnc_spans s = mnc_range_cells(w, c->in[0].rows, per_row(&c->in[0], d), 1);
@@ -323,9 +322,10 @@ static void rms_norm(const mnc_call *c, mnc_worker *w) {
         for (int64_t r = s.lo; r < s.hi; r++) {
             const float *x = (const float *)c->in[0].ptr + r * d;
             float *y = (float *)c->out[0].ptr + r * d;
+            const uint8_t *gain = mnc_row(g, r % g->rows); /* [H, D]: by head */
             const float sum = sum_of_squares(x, d);
             if (!(sum <= FLT_MAX)) {
-                rms_norm_wide(x, y, d, g, eps, offset);
+                rms_norm_wide(x, y, d, g, gain, eps, offset);
                 continue;
             }
             const float by = (float)(1.0 / sqrt(sum / (double)d + eps));

@@ -13,9 +13,10 @@ static void rms_norm_row(const float *x, const float *weight, double eps, double
         y[i] = (float)(x[i] * scale * (weight[i] + offset));
 }
 
-/* Scratch: the weight as f32, [D]. */
+/* Scratch: a row of the weight as f32, [D]. The weight may be [H, D], a row for each head. */
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
+    const mnc_weight *g = c->in[MN_RMS_NORM_WEIGHT].weight;
     const float *in = x->ptr;
     float *out = c->out[MN_RMS_NORM_OUT_Y].ptr;
     float *weight = w->scratch;
@@ -24,10 +25,11 @@ static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const int64_t d = ref_last(x);
     int64_t lo;
     int64_t hi;
-    ref_row(c->in[MN_RMS_NORM_WEIGHT].weight, 0, weight);
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
-    for (int64_t r = lo; r < hi; r++)
+    for (int64_t r = lo; r < hi; r++) {
+        ref_row(g, r % g->rows, weight);
         rms_norm_row(in + r * d, weight, eps, offset, d, out + r * d);
+    }
 }
 
 /* y = (x - mean) weight / sqrt(variance + eps) + bias; bias may be NULL. */

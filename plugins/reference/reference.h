@@ -33,7 +33,7 @@ typedef struct {
 /* X(OP, name, contract) */
 #define REF_OPS(X)                                                                                 \
     X(EMBED, embed, 1)                                                                             \
-    X(RMS_NORM, rms_norm, 1)                                                                       \
+    X(RMS_NORM, rms_norm, 2)                                                                       \
     X(LAYER_NORM, layer_norm, 1)                                                                   \
     X(LINEAR, linear, 1)                                                                           \
     X(ROPE, rope, 1)                                                                               \

@@ -150,6 +150,8 @@ static uint32_t graph_contract_of(const mn_graph *g, const mn_node *n) {
     const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
     if (n->op == MN_OP_SAMPLE)
         return sample_contract(g, n);
+    if (n->op == MN_OP_RMS_NORM)
+        return g->tensors[g->operands[n->in_off + MN_RMS_NORM_WEIGHT]].n_dim;
     if (n->op == MN_OP_ACT)
         return mn_node_attr(g, n, MN_ACT_ATTR_KIND) >= MN_ACT_SIGMOID ? 2 : 1;
     if (n->op == MN_OP_GLU)

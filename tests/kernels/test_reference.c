@@ -67,40 +67,50 @@ static void test_linear(void **state) {
         }
 }
 
+/* case_random's case of [3, 2, 40]: the gain of a row, and of LAYER_NORM its bias; variant 1 of
+ * RMS_NORM has a gain for each of the two heads. */
+static void norms_against_double(uint32_t op, int64_t variant) {
+    const op_shape s = {
+        .rows = 3,
+        .k = 40,
+        .n_head = 2,
+        .variant = variant,
+    };
+    const bool is_rms = op == MN_OP_RMS_NORM;
+    const int gains = is_rms && variant ? 2 : 1;
+    op_case *c = case_random(op, MN_BF16, &s, 2);
+    h_run(&ref, c, MN_PRECISION_EXACT);
+    float w[80];
+    float b[40] = {0};
+    float want[240];
+    const float *x = c->data[0];
+    case_dequantise(MN_BF16, c->data[2], 40 * gains, w);
+    if (!is_rms)
+        case_dequantise(MN_BF16, c->data[3], 40, b);
+    for (int r = 0; r < 6; r++) {
+        double s1 = 0;
+        double s2 = 0;
+        for (int i = 0; i < 40; i++) {
+            s1 += (double)x[r * 40 + i];
+            s2 += (double)x[r * 40 + i] * (double)x[r * 40 + i];
+        }
+        const double mean = is_rms ? 0 : s1 / 40;
+        const double by = 1 / sqrt(s2 / 40 - mean * mean + 1e-5);
+        for (int i = 0; i < 40; i++) {
+            const double gain = (double)w[r % gains * 40 + i] + (is_rms ? 1 : 0);
+            const double normal = ((double)x[r * 40 + i] - mean) * by;
+            want[r * 40 + i] = (float)(normal * gain + (double)b[i]);
+        }
+    }
+    check(c, 1, want, 240);
+    case_free(c);
+}
+
 static void test_norms(void **state) {
     (void)state;
-    for (uint32_t op = MN_OP_RMS_NORM; op <= MN_OP_LAYER_NORM; op++) {
-        op_shape s = {
-            .rows = 3,
-            .k = 40,
-            .n_head = 2,
-        };
-        op_case *c = case_random(op, MN_BF16, &s, 2);
-        h_run(&ref, c, MN_PRECISION_EXACT);
-        float w[40];
-        float b[40];
-        float want[240];
-        float *x = c->data[0];
-        case_dequantise(MN_BF16, c->data[2], 40, w);
-        if (op == MN_OP_LAYER_NORM)
-            case_dequantise(MN_BF16, c->data[3], 40, b);
-        for (int r = 0; r < 6; r++) {
-            double s1 = 0;
-            double s2 = 0;
-            for (int i = 0; i < 40; i++) {
-                s1 += (double)x[r * 40 + i];
-                s2 += (double)x[r * 40 + i] * (double)x[r * 40 + i];
-            }
-            double mean = op == MN_OP_RMS_NORM ? 0 : s1 / 40;
-            double var = s2 / 40 - mean * mean;
-            for (int i = 0; i < 40; i++)
-                want[r * 40 + i] = (float)(((double)x[r * 40 + i] - mean) / sqrt(var + 1e-5) *
-                                               ((double)w[i] + (op == MN_OP_RMS_NORM ? 1 : 0)) +
-                                           (op == MN_OP_RMS_NORM ? 0 : (double)b[i]));
-        }
-        check(c, 1, want, 240);
-        case_free(c);
-    }
+    norms_against_double(MN_OP_RMS_NORM, 0);
+    norms_against_double(MN_OP_RMS_NORM, 1);
+    norms_against_double(MN_OP_LAYER_NORM, 0);
 }
 
 /* As a product of complex numbers. */

@@ -190,7 +190,10 @@ uint64_t case_f64(double v) {
 }
 
 /* The lowest contract version that describes the node. */
-static uint32_t contract_of(uint32_t op, uint32_t n_in, const uint64_t *attr, uint32_t n_attr) {
+static uint32_t contract_of(const op_case *c, uint32_t op, const int32_t *in, uint32_t n_in,
+                            const uint64_t *attr, uint32_t n_attr) {
+    if (op == MN_OP_RMS_NORM)
+        return c->t[in[MN_RMS_NORM_WEIGHT]].n_dim;
     if (op == MN_OP_SAMPLE && n_in > MN_SAMPLE_BREAKERS)
         return 4;
     if (op == MN_OP_SAMPLE)
@@ -221,7 +224,7 @@ void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const 
         return;
     c->n[g->n_nodes] = (mn_node){
         .op = op,
-        .contract = contract_of(op, n_in, attr, n_attr),
+        .contract = contract_of(c, op, in, n_in, attr, n_attr),
         .in_off = g->n_operands,
         .n_in = n_in,
         .out_off = g->n_operands + n_in,

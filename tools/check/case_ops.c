@@ -256,7 +256,8 @@ static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     free(src);
 }
 
-/* [T, k], or [T, n_head, k] where n_head is set. variant bit 0 of LAYER_NORM: no bias. */
+/* [T, k], or [T, n_head, k] where n_head is set. variant bit 0: of LAYER_NORM no bias, of RMS_NORM
+ * a weight for each head. */
 static void norm(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     const bool has_bias = op == MN_OP_LAYER_NORM && !(s->variant & 1);
@@ -269,7 +270,10 @@ static void norm(casegen *g, uint32_t op, uint32_t dtype) {
         in[0] = casegen_float_input(g, s->k, 0, "x");
     const mn_tensor *x = &g->c->t[in[0]];
     const int32_t y = case_tensor(g->c, MN_ROLE_OUTPUT, MN_F32, x->n_dim, x->dim, NULL, "y");
-    in[1] = casegen_vector(g, dtype, s->k, "w");
+    if (op == MN_OP_RMS_NORM && s->n_head && s->variant & 1)
+        in[1] = casegen_matrix(g, case_ops_float_type(dtype), s->n_head, s->k, "w");
+    else
+        in[1] = casegen_vector(g, dtype, s->k, "w");
     if (has_bias)
         in[2] = casegen_vector(g, dtype, s->k, "b");
     case_node(g->c, op, in, has_bias ? 3 : 2, &y, 1, attr, op == MN_OP_RMS_NORM ? 2 : 1);

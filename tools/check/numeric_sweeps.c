@@ -61,7 +61,7 @@ static const op_shape delta[] = {
 
 const check_sweep check_sweeps[] = {
     {MN_OP_EMBED, SWEEP_MATRIX, embed, MN_COUNT(embed), 1, 2},
-    {MN_OP_RMS_NORM, SWEEP_VECTOR, norms, MN_COUNT(norms), 0, 1},
+    {MN_OP_RMS_NORM, SWEEP_VECTOR, norms, MN_COUNT(norms), 0, 2},
     {MN_OP_LAYER_NORM, SWEEP_VECTOR, norms, MN_COUNT(norms), 0, 2},
     {MN_OP_LINEAR, SWEEP_MATRIX, linear, MN_COUNT(linear), 1, 3},
     {MN_OP_ROPE, SWEEP_NONE, rope, MN_COUNT(rope), 0, 2},

@@ -97,7 +97,8 @@ static int prompt_put_object(prompt_list *l, const cJSON *v) {
         return json_fail(l->e, l->param,
                          "%s: found an object, expected prompt_string or content (a list of parts)",
                          l->param);
-    const int ok = all.failed ? json_no_memory(l->e) : prompt_put_text(l, all.ptr ? all.ptr : "");
+    const char *joined = all.ptr ? all.ptr : "";
+    const int ok = all.failed ? json_no_memory(l->e) : prompt_put_text(l, joined);
     mn_text_free(&all);
     return ok;
 }
