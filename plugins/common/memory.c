@@ -122,6 +122,7 @@ mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precis
     case MN_MEMORY_STATE:
         st = measure_state(m, NULL, &state, err);
         l.page_bytes = state.page_bytes;
+        l.flags &= ~(uint64_t)MN_MEMORY_ZEROED; /* operations write a page before they read it */
         break;
     default:
         st = mnp_fail(err, MN_UNSUPPORTED, ~0u, "group %u: kind %u of memory is unknown", group,

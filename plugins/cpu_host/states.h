@@ -1,16 +1,9 @@
-/* states.h -- what both CPU plugins ask about CONV_STATE, SSM_SCAN and GATED_DELTA: which shapes
- * are legal, and which rows and pages a sequence of a step has. Pure functions; any thread. */
+/* states.h -- what both CPU plugins ask in a step about CONV_STATE, SSM_SCAN and GATED_DELTA:
+ * shapes, and which rows and pages a sequence has. Pure functions; any thread. */
 #ifndef MNC_STATES_H
 #define MNC_STATES_H
 #include "cpu_host.h"
-#include "state_shapes.h"
-
-/* For verdict and prepare. n_state is 0 where operands are missing or do not fit together. */
-mn_conv_shape mnc_conv_asked(const mnc_query *q);
-mn_ssm_shape mnc_ssm_asked(const mnc_query *q);
-mn_delta_shape mnc_delta_asked(const mnc_query *q);
-/* n_state of the query's node, which is one of the three; 0: its operands do not fit. */
-uint64_t mnc_n_state(const mnc_query *q);
+#include "state_nodes.h"
 
 /* For functions of a step. */
 mn_conv_shape mnc_conv_of(const mnc_call *c);

@@ -195,7 +195,7 @@ static int32_t state_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
         if (t && t->role == MN_ROLE_WEIGHT && !is_float(t))
             return no(why, REASON_DTYPE);
     }
-    if (mnc_n_state(q))
+    if (mnp_n_state(q->graph, q->node))
         return MN_VERDICT_NATIVE;
     return no(why, REASON_SHAPE);
 }

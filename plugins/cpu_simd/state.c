@@ -491,18 +491,21 @@ mnc_work mnk_delta_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 void mnk_state_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
-    const uint64_t rows = (uint64_t)mnc_query_dim(q, mnc_query_in(q, 0), 0);
+    const mn_tensor *x = mnc_query_in(q, 0);
+    const mn_graph *g = q->graph;
+    const mn_node *n = q->node;
+    const uint64_t rows = (uint64_t)mnc_query_dim(q, x, 0);
     (void)use;
-    op->n_state = mnc_n_state(q);
-    if (q->node->op == MN_OP_CONV_STATE) {
-        const mn_conv_shape s = mnc_conv_asked(q);
+    op->n_state = mnp_n_state(g, n);
+    if (n->op == MN_OP_CONV_STATE) {
+        const mn_conv_shape s = mnp_conv_shape(g, n);
         op->worker_bytes = conv_bytes(&s);
-    } else if (q->node->op == MN_OP_SSM_SCAN) {
-        const mn_ssm_shape s = mnc_ssm_asked(q);
+    } else if (n->op == MN_OP_SSM_SCAN) {
+        const mn_ssm_shape s = mnp_ssm_shape(g, n);
         op->worker_bytes = 2 * (uint64_t)s.n_head * sizeof(float);
         op->shared_bytes = rows * op->worker_bytes;
     } else {
-        const mn_delta_shape s = mnc_delta_asked(q);
+        const mn_delta_shape s = mnp_delta_shape(g, n);
         const delta v = delta_sizes(&s);
         op->worker_bytes = 2 * (uint64_t)v.n_decay * sizeof(float);
         op->shared_bytes = rows * (uint64_t)v.shared * sizeof(float);

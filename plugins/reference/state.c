@@ -5,7 +5,7 @@
 #include <string.h>
 
 bool ref_has_state(const mnc_query *q) {
-    return mnc_n_state(q) > 0;
+    return mnp_n_state(q->graph, q->node) > 0;
 }
 
 void ref_state_begin(const float *from, float *to, int64_t n) {

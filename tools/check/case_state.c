@@ -168,8 +168,20 @@ static void conv_node(casegen *g, const state_plan *a, uint32_t dtype) {
     case_node(g->c, MN_OP_CONV_STATE, in, has_bias ? 7 : 6, &y, 1, attr, 2);
 }
 
-/* n_head of dim, n_head_kv groups of n. variant bit 0: A_LOG, bit 1: limits of dt, bit 2: Y has two
- * dims. */
+/* Y as [T, H, P]; else by groups, [T, G, H P / G], or [T, H P] where there is one. */
+static int32_t scan_output(casegen *g, bool as_heads) {
+    const op_shape *s = g->s;
+    const int64_t width = s->n_head * s->dim;
+    int64_t parts = s->n_head_kv;
+    if (as_heads)
+        parts = s->n_head;
+    if (parts == 1 && !as_heads)
+        return casegen_float_output(g, width, "y");
+    return case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, parts, width / parts, NULL, "y");
+}
+
+/* n_head of dim, n_head_kv groups of n. variant bit 0: A_LOG, bit 1: limits of dt, bit 2: Y has
+ * other dims than [T, H, P]. */
 static void scan_node(casegen *g, const state_plan *a, uint32_t dtype) {
     const op_shape *s = g->s;
     const bool is_log = s->variant & 1;
@@ -182,7 +194,6 @@ static void scan_node(casegen *g, const state_plan *a, uint32_t dtype) {
                              limits ? case_f64(0.3) : 0,
                              limits ? case_f64(1.2) : 0};
     int32_t in[9];
-    int32_t y;
     in[2] = rate_weight(g, dtype, s->n_head, is_log);
     in[3] = state_weight(g, dtype, s->n_head, -1, 1, "d");
     in[4] = state_weight(g, dtype, s->n_head, -1, 1, "dt_bias");
@@ -190,10 +201,7 @@ static void scan_node(casegen *g, const state_plan *a, uint32_t dtype) {
     in[0] = casegen_float_input(g, width + 2 * s->n_head_kv * s->n, 0, "xbc");
     in[1] = casegen_float_input(g, s->n_head, 0, "dt");
     sequence_operands(g, a, in + MN_SSM_SCAN_ROW_POS);
-    if (s->variant & 4)
-        y = casegen_float_output(g, width, "y");
-    else
-        y = case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_head, s->dim, NULL, "y");
+    const int32_t y = scan_output(g, !(s->variant & 4));
     case_node(g->c, MN_OP_SSM_SCAN, in, 9, &y, 1, attr, 6);
 }
 
