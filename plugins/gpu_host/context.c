@@ -73,12 +73,13 @@ static mnp_extent extent(const mn_buffer *b) {
     return (mnp_extent){0, b->bytes};
 }
 
-/* The pages of the cache that tensor t is; NULL: it is none. */
-static const mnp_kv *cache_of_tensor(const mng_program *p, uint32_t t) {
+/* Bytes of a page of the cache or of the states that tensor t is; 0: it is neither. */
+static uint64_t page_bytes_of(const mng_program *p, uint32_t t) {
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < p->n_units; i++)
-        if (mng_cache_tensor(p, &p->units[i]) == (int32_t)t)
-            return &p->units[i].kv;
-    return NULL;
+        if (mng_memory_tensor(p, &p->units[i], &bytes) == (int32_t)t)
+            return bytes;
+    return 0;
 }
 
 static mn_status check_devices(const mng_program *p, const mn_binding *table, mn_error *err) {
@@ -89,20 +90,20 @@ static mn_status check_devices(const mng_program *p, const mn_binding *table, mn
     return st;
 }
 
-/* A buffer in several parts is the cache of a unit, from its beginning. */
+/* A buffer in several parts is the memory of sequences of a unit, from its beginning. */
 static mn_status check_parts(const mng_program *p, const mn_binding *table, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t t = 0; t < p->graph->n_tensors && !st; t++) {
         const mn_binding *b = &table[t];
         if (!b->buffer || b->buffer->n_parts == 1)
             continue;
-        const mnp_kv *kv = cache_of_tensor(p, t);
-        if (!kv || b->offset)
+        const uint64_t page_bytes = page_bytes_of(p, t);
+        if (!page_bytes || b->offset)
             return mnp_fail(err, MN_UNSUPPORTED, ~0u,
-                            "%.*s: a buffer of %.1f MiB is in several parts, which only a cache of "
-                            "keys and values can be",
+                            "%.*s: a buffer of %.1f MiB is in several parts, which only memory of "
+                            "sequences can be",
                             MNP_NAME(mnp_tensor(p->graph, t)), (double)b->buffer->bytes / 1048576);
-        st = mng_buffer_pages(b->buffer, kv->page_bytes, err);
+        st = mng_buffer_pages(b->buffer, page_bytes, err);
     }
     return st;
 }

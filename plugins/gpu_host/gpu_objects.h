@@ -236,7 +236,8 @@ struct mng_unit {
     int32_t add;
     int32_t glu;
     int32_t with;
-    mnp_kv kv; /* KV_STORE and ATTENTION */
+    mnp_kv kv;       /* KV_STORE and ATTENTION */
+    mnp_state state; /* CONV_STATE, SSM_SCAN and GATED_DELTA */
 };
 enum { MNG_UNIT_NODES = 12 };
 
@@ -279,8 +280,9 @@ static inline mng_program *mng_program_of(const mn_program *p) {
 }
 /* Room behind what the scratch has; its place. */
 uint64_t mng_reserve(mng_program *p, uint64_t bytes);
-/* The tensor of the cache of a unit that stores or attends; -1: it does neither. */
-int32_t mng_cache_tensor(const mng_program *p, const mng_unit *u);
+/* The tensor of the pages that a unit stores to or reads, and the bytes of one; -1: it does
+ * neither. */
+int32_t mng_memory_tensor(const mng_program *p, const mng_unit *u, uint64_t *page_bytes);
 /* As estimate and compile, for programs that a backend makes in another way (members of a group).
  * as: passed to program_begin; NULL in the functions of the table. */
 mn_status mng_estimate_as(mn_device *d, const void *as, const mn_compile *c, mn_estimate *out,

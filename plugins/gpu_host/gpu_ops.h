@@ -50,6 +50,7 @@ uint32_t mng_attention_verdict(const mn_device *d, const mn_graph *g, const mn_n
 uint32_t mng_route_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_combine_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_sample_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
+uint32_t mng_state_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 /* The verdict of a node by its row; MNG_OK or a reason. */
 uint32_t mng_verdict(const mn_device *d, const mn_graph *g, uint32_t node);
 /* The row of an operation; NULL: none. */
@@ -130,6 +131,17 @@ typedef struct {
     uint64_t layer_at;
 } mng_cache;
 mng_cache mng_cache_of(const mng_run *r, const mng_unit *u);
+/* The pages of a CONV_STATE, SSM_SCAN or GATED_DELTA unit. A sequence is an entry of SEQS: its rows
+ * are those of [seq[0], seq[0] + seq[1]) whose ROW_POS is not negative, its pages are row seq[2] of
+ * STATES. It is left alone where seq[1] is 0, its slot is not one, or it leaves no page. */
+typedef struct {
+    const mnp_state *state;
+    int32_t row_pos, seqs, states, memory; /* tensors */
+    int T, Q, S;                           /* rows; entries of SEQS; slots */
+    uint64_t n_pages;                      /* of the buffer */
+    uint64_t part_pages;                   /* of one of its parts */
+} mng_states;
+mng_states mng_states_of(const mng_run *r, const mng_unit *u);
 typedef struct {
     int H, window, bidirectional;
     float scale, softcap;

@@ -2,6 +2,7 @@
  * beside them. A program belongs to its device; it reads the weight set's entries, which outlive
  * it. */
 #include "gpu_table.h"
+#include "state_nodes.h"
 
 /* ---- units ----------------------------------------------------------------------------------- */
 static mng_unit unit_of(const mng_backend *b, const mnp_unit *m) {
@@ -19,12 +20,17 @@ static mng_unit unit_of(const mng_backend *b, const mnp_unit *m) {
     return u;
 }
 
-static mn_status find_caches(const mn_compile *c, mng_program *p, mn_error *err) {
+/* Where the pages of caches and states have what each unit stores. */
+static mn_status find_memory(const mn_compile *c, mng_program *p, mn_error *err) {
     const mnp_kv_rules *rules = &mng_backend_of(p->dev)->limits.kv;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < p->n_units && !st; i++) {
         mng_unit *u = &p->units[i];
-        if (mng_cache_tensor(p, u) >= 0)
+        const mn_node *n = mnp_node(p->graph, u->node);
+        mnp_memory_node at;
+        if (mnp_has_state(n->op))
+            st = mnp_state_of_node(c, u->node, mnp_n_state(p->graph, n), &u->state, err);
+        else if (mnp_memory_node_of(n, &at))
             st = mnp_kv_of_node(c, u->node, p->precision, rules, &u->kv, err);
     }
     return st;
@@ -49,20 +55,20 @@ static mn_status lower(const mn_compile *c, mn_program *prog, const mn_host *log
     for (uint32_t i = 0; i < p->n_units && !st; i++)
         p->units[i] = unit_of(b, &units[i]);
     if (!st)
-        st = find_caches(c, p, err);
+        st = find_memory(c, p, err);
     if (!st && b->program_lowered)
         st = b->program_lowered(prog, units, err);
     mnp_delete(h, units);
     return st;
 }
 
-int32_t mng_cache_tensor(const mng_program *p, const mng_unit *u) {
+int32_t mng_memory_tensor(const mng_program *p, const mng_unit *u, uint64_t *page_bytes) {
     const mn_node *n = mnp_node(p->graph, u->node);
-    if (n->op == MN_OP_KV_STORE)
-        return mnp_in(p->graph, n, MN_KV_STORE_KV);
-    if (n->op == MN_OP_ATTENTION)
-        return mnp_in(p->graph, n, MN_ATTENTION_KV);
-    return -1;
+    mnp_memory_node at;
+    if (!mnp_memory_node_of(n, &at))
+        return -1;
+    *page_bytes = mnp_has_state(n->op) ? u->state.page_bytes : u->kv.page_bytes;
+    return mnp_in(p->graph, n, at.memory);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

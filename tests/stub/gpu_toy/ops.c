@@ -1,5 +1,6 @@
 /* ops.c -- the toy's weights and its table of operations: a launch copies where the operands lie
  * and how large they are into a command, and the stream's thread calls the kernel with it. */
+#include "state_nodes.h"
 #include "toy.h"
 
 /* What kernels need beside their operands: per thread, per node. */
@@ -100,9 +101,18 @@ static void fill_cache(const mng_run *r, const mng_unit *u, mnc_kv *kv) {
                    .base = (uint8_t *)toy_at(mng_operand(r, c.cache))};
 }
 
+static void fill_states(const mng_run *r, const mng_unit *u, mnc_states *to) {
+    const mng_states s = mng_states_of(r, u);
+    *to = (mnc_states){.geo = *s.state,
+                       .pages = (const int32_t *)(const void *)toy_at(mng_operand(r, s.states)),
+                       .n_pages = (int64_t)s.n_pages,
+                       .base = (uint8_t *)toy_at(mng_operand(r, s.memory))};
+}
+
 static void launch(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     mn_queue *q = r->c->base.queue;
+    mnp_memory_node memory;
     if (r->dry)
         return;
     toy_command *command = toy_begin(q);
@@ -119,7 +129,9 @@ static void launch(mng_run *r, const mng_unit *u) {
         fill_operand(r, mnp_in(r->g, n, i), &k->call.in[i], &k->weights[i]);
     for (uint32_t i = 0; i < n->n_out; i++)
         fill_operand(r, mnp_out(r->g, n, i), &k->call.out[i], NULL);
-    if (mng_cache_tensor(&r->p->base, u) >= 0)
+    if (mnp_has_state(n->op))
+        fill_states(r, u, &k->call.states);
+    else if (mnp_memory_node_of(n, &memory))
         fill_cache(r, u, &k->call.kv);
     toy_push(q);
 }
@@ -157,8 +169,8 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
     X(ROPE, 1, mng_rope_verdict)                                                                   \
     X(KV_STORE, 1, mng_store_verdict)                                                              \
     X(ATTENTION, 2, mng_attention_verdict)                                                         \
-    X(ACT, 1, NULL)                                                                                \
-    X(GLU, 1, mng_pair_verdict)                                                                    \
+    X(ACT, 2, NULL)                                                                                \
+    X(GLU, 2, mng_pair_verdict)                                                                    \
     X(ADD, 1, mng_pair_verdict)                                                                    \
     X(MUL, 1, mng_pair_verdict)                                                                    \
     X(SCALE, 1, NULL)                                                                              \
@@ -167,7 +179,10 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
     X(SAMPLE, 4, mng_sample_verdict)                                                               \
     X(MOE_ROUTE, 1, mng_route_verdict)                                                             \
     X(MOE_LINEAR, 1, mng_moe_linear_verdict)                                                       \
-    X(MOE_COMBINE, 1, mng_combine_verdict)
+    X(MOE_COMBINE, 1, mng_combine_verdict)                                                         \
+    X(CONV_STATE, 1, mng_state_verdict)                                                            \
+    X(SSM_SCAN, 1, mng_state_verdict)                                                              \
+    X(GATED_DELTA, 1, mng_state_verdict)
 #define ROW(OP, contract, verdict) &(const mng_op){MN_OP_##OP, contract, verdict, needs, launch},
 const mng_op *const toy_ops[TOY_N_OPS] = {TOY_OPS(ROW)};
 #undef ROW
