@@ -23,7 +23,7 @@ __device__ __forceinline__ float warp_sum(float s) {
         s += __shfl_xor_sync(~0u, s, o);
     return s;
 }
-/* silu: x / (1 + exp(-alpha x)) */
+/* docs/ops.md, ACT. silu: x / (1 + exp(-alpha x)). A relu leaves NaN as it is. */
 __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
     const float x3 = 0.044715f * x * x * x;
     switch (kind) {
@@ -33,8 +33,12 @@ __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
         return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
     case MN_ACT_GELU_TANH:
         return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + x3)));
+    case MN_ACT_SIGMOID:
+        return 1.0f / (1.0f + expf(-x));
+    case MN_ACT_RELU2:
+        return x < 0 ? 0 : x * x;
     default:
-        return x < 0 ? 0 : x; /* NaN stays NaN */
+        return x < 0 ? 0 : x;
     }
 }
 /* docs/ops.md, GLU. Comparisons let NaN through. */

@@ -203,8 +203,8 @@ static void sample_needs(const mn_program *p, const mn_node *n, mng_needs *needs
 const mng_op cu_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, launch_embed};
 const mng_op cu_op_rms_norm = {MN_OP_RMS_NORM, 1, mng_pair_verdict, NULL, launch_rms_norm};
 const mng_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, launch_layer_norm};
-const mng_op cu_op_act = {MN_OP_ACT, 1, NULL, NULL, launch_elementwise};
-const mng_op cu_op_glu = {MN_OP_GLU, 1, mng_pair_verdict, NULL, launch_elementwise};
+const mng_op cu_op_act = {MN_OP_ACT, 2, NULL, NULL, launch_elementwise};
+const mng_op cu_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, launch_elementwise};
 const mng_op cu_op_add = {MN_OP_ADD, 1, mng_pair_verdict, NULL, launch_elementwise};
 const mng_op cu_op_mul = {MN_OP_MUL, 1, mng_pair_verdict, NULL, launch_elementwise};
 const mng_op cu_op_scale = {MN_OP_SCALE, 1, NULL, NULL, launch_elementwise};

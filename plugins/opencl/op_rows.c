@@ -169,8 +169,8 @@ void ocl_copy_view(mng_run *r, const mng_view *v) {
 const mng_op ocl_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, embed};
 const mng_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 1, mng_pair_verdict, NULL, rms_norm};
 const mng_op ocl_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, layer_norm};
-const mng_op ocl_op_act = {MN_OP_ACT, 1, NULL, NULL, elementwise};
-const mng_op ocl_op_glu = {MN_OP_GLU, 1, mng_pair_verdict, NULL, elementwise};
+const mng_op ocl_op_act = {MN_OP_ACT, 2, NULL, NULL, elementwise};
+const mng_op ocl_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, elementwise};
 const mng_op ocl_op_add = {MN_OP_ADD, 1, mng_pair_verdict, NULL, elementwise};
 const mng_op ocl_op_mul = {MN_OP_MUL, 1, mng_pair_verdict, NULL, elementwise};
 const mng_op ocl_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};

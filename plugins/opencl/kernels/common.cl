@@ -556,7 +556,7 @@ static float4 dot_codes(float4 a, float4 b, float4 c, float4 d, float4 x0, float
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
-enum { SILU = 0, GELU_ERF = 1, GELU_TANH = 2, RELU = 3 }; /* MN_ACT_* */
+enum { SILU = 0, GELU_ERF = 1, GELU_TANH = 2, RELU = 3, SIGMOID = 4, RELU2 = 5 }; /* MN_ACT_* */
 
 /* Some drivers' tanh stays short of 1 for an infinity. */
 static float tanh_of(float v) {
@@ -576,6 +576,10 @@ static float activate(int kind, float v, float alpha) {
         return 0.5f * v * (1.0f + tanh_of(cubic));
     case RELU:
         return v > 0.0f ? v : 0.0f;
+    case SIGMOID:
+        return 1.0f / (1.0f + exp(-v));
+    case RELU2:
+        return v > 0.0f ? v * v : 0.0f;
     default:
         return v / (1.0f + exp(-alpha * v));
     }
