@@ -19,6 +19,7 @@ static double dequant_planes_code_of(uint32_t dtype, const uint8_t *p, int64_t i
         return mn_e2m1_to_f32(byte >> 4 * (i % 2) & 15);
     }
     case MN_F8_E4M3:
+    case MN_F8_E4M3_32:
     case MN_F8_E4M3_128:
         return mn_e4m3_to_f32(p[i]);
     default:

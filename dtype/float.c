@@ -87,8 +87,8 @@ float mn_plane_value(uint32_t dtype, const uint8_t *p) {
 }
 
 uint32_t mn_mlx_bits(uint32_t dtype) {
-    static const uint32_t bits[] = {2, 3, 4, 6, 8}; /* with groups of 32, 64, 128 each */
-    if (dtype < MN_MLX2_32 || dtype > MN_MLX8_128)
+    static const uint32_t bits[] = {2, 3, 4, 6, 8, 5}; /* with groups of 32, 64, 128 each */
+    if (dtype < MN_MLX2_32 || dtype > MN_MLX5_128)
         return 0;
     return bits[(dtype - MN_MLX2_32) / 3];
 }

@@ -277,6 +277,7 @@ typedef struct {
  *                [i*b, (i+1)*b); SCALE, BIAS: F16, BF16 or F32; x = scale * q + bias
  *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 =
  *                one for all; x = scale * f8
+ *   F8_E4M3_32   SCALE: U8, E8M0 (MXFP8 of OCP, MLX)
  *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows.
  *                Of experts [E, N, K] a part is whole experts, SCALE [E, ceil(N/128), K/128]: rows
  *                128i to 128i + 127 of an expert share row i
@@ -286,7 +287,7 @@ typedef struct {
     X(F32, 1, 1, 4, 1) X(F16, 2, 1, 2, 1) X(BF16, 3, 1, 2, 1) X(F64, 4, 1, 8, 1)                   \
     X(I8, 5, 1, 1, 1) X(I16, 6, 1, 2, 1) X(I32, 7, 1, 4, 1) X(I64, 8, 1, 8, 1) X(U8, 9, 1, 1, 1)   \
     X(F8_E4M3, 10, 1, 1, 1) X(F8_E5M2, 11, 1, 1, 1) X(F8_E4M3_128, 12, 128, 128, 2)                \
-    X(U16, 14, 1, 2, 1) X(I4, 15, 2, 1, 1)                                                         \
+    X(U16, 14, 1, 2, 1) X(I4, 15, 2, 1, 1) X(F8_E4M3_32, 16, 32, 32, 2)                            \
     X(Q4_0, 20, 32, 18, 1) X(Q4_1, 21, 32, 20, 1) X(Q5_0, 22, 32, 22, 1) X(Q5_1, 23, 32, 24, 1)    \
     X(Q8_0, 24, 32, 34, 1) X(Q8_1, 25, 32, 36, 1)                                                  \
     X(Q2_K, 30, 256, 84, 1) X(Q3_K, 31, 256, 110, 1) X(Q4_K, 32, 256, 144, 1)                      \
@@ -298,6 +299,7 @@ typedef struct {
     X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                \
     X(MLX6_32, 59, 32, 24, 3) X(MLX6_64, 60, 64, 48, 3) X(MLX6_128, 61, 128, 96, 3)                \
     X(MLX8_32, 62, 32, 32, 3) X(MLX8_64, 63, 64, 64, 3) X(MLX8_128, 64, 128, 128, 3)               \
+    X(MLX5_32, 65, 32, 20, 3) X(MLX5_64, 66, 64, 40, 3) X(MLX5_128, 67, 128, 80, 3)                \
     X(IQ1_S, 70, 256, 50, 1) X(IQ1_M, 71, 256, 56, 1) X(IQ2_XXS, 72, 256, 66, 1)                   \
     X(IQ2_XS, 73, 256, 74, 1) X(IQ2_S, 74, 256, 82, 1) X(IQ3_XXS, 75, 256, 98, 1)                  \
     X(IQ3_S, 76, 256, 110, 1) X(TQ1_0, 77, 256, 54, 1) X(TQ2_0, 78, 256, 66, 1)

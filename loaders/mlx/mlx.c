@@ -1,34 +1,60 @@
 /* mlx.c -- MLX-quantised SafeTensors: a folder in Hugging Face layout whose config.json has
  * `quantization`. A matrix is three tensors: X.weight (words of packed bits), X.scales and, in mode
- * affine, X.biases. Values are described as stored. */
+ * affine, X.biases. Values are described as stored. Scales of mxfp4, mxfp8 and nvfp4 are bytes. */
 #include "../safetensors/families.h"
 #include <string.h>
+
+/* MLX's modes. bits 0: affine, of any bits; the others have one form each. */
+typedef struct {
+    const char *name;
+    int64_t bits, group;
+    uint32_t dtype;
+} packing_mode;
+static const packing_mode modes[] = {
+    {"affine", 0, 0, 0},
+    {"mxfp4", 4, 32, MN_MXFP4_SPLIT},
+    {"mxfp8", 8, 32, MN_F8_E4M3_32},
+    {"nvfp4", 4, 16, MN_NVFP4},
+};
 
 /* How one matrix is packed. bits 0: it is not quantised. */
 typedef struct {
     int64_t bits;
     int64_t group;
-    bool mxfp4;
+    const packing_mode *mode;
 } packing;
+
+static bool is_affine(const packing *k) {
+    return !k->mode->bits;
+}
+
+/* NULL: none of them; a config without the key is affine. */
+static const packing_mode *mode_of(const cJSON *mode) {
+    if (!mode)
+        return &modes[0];
+    for (size_t i = 0; i < MN_COUNT(modes); i++)
+        if (cJSON_IsString(mode) && !strcmp(mode->valuestring, modes[i].name))
+            return &modes[i];
+    return NULL;
+}
 
 /* object: `quantization` or a member of it; `in`: its path for messages. */
 static mn_status read_packing(const cJSON *object, const char *in, packing *out, mn_error *err) {
     const cJSON *mode = json_get(object, "mode");
     if (!json_is_int(json_get(object, "bits"), 1, 32, &out->bits))
         return mnl_fail(err, MN_BAD_FILE,
-                        "config.json: key '%s.bits' is %s, expected 2, 3, 4, 6 or 8", in,
+                        "config.json: key '%s.bits' is %s, expected 2, 3, 4, 5, 6 or 8", in,
                         json_describe(json_get(object, "bits")).s);
     if (!json_is_int(json_get(object, "group_size"), 1, 65536, &out->group))
         return mnl_fail(err, MN_BAD_FILE,
-                        "config.json: key '%s.group_size' is %s, expected 32, 64 or 128", in,
+                        "config.json: key '%s.group_size' is %s, expected 16, 32, 64 or 128", in,
                         json_describe(json_get(object, "group_size")).s);
-    const char *word = cJSON_IsString(mode) ? mode->valuestring : "";
-    const bool affine = !mode || !strcmp(word, "affine");
-    out->mxfp4 = !strcmp(word, "mxfp4");
-    if (!out->mxfp4 && !affine)
+    out->mode = mode_of(mode);
+    if (!out->mode)
         return mnl_fail(err, MN_UNSUPPORTED,
-                        "config.json: key '%s.mode' is %s, expected \"affine\" or \"mxfp4\"", in,
-                        json_describe(mode).s);
+                        "config.json: key '%s.mode' is %s, expected \"affine\", \"mxfp4\", "
+                        "\"mxfp8\" or \"nvfp4\"",
+                        in, json_describe(mode).s);
     return MN_OK;
 }
 
@@ -61,14 +87,18 @@ static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out
 
 /* The data type of a packing; false: MLX has it, Minerva does not. */
 static bool packing_dtype(const packing *k, mn_dtype *out) {
-    static const int64_t bits[] = {2, 3, 4, 6, 8};
-    static const int64_t groups[] = {32, 64, 128};
-    if (k->mxfp4)
-        return k->bits == 4 && k->group == 32 && mn_dtype_by_id(MN_MXFP4_SPLIT, out);
-    for (uint32_t b = 0; b < 5; b++)
+    static const struct {
+        int64_t bits;
+        uint32_t dtype; /* in groups of 32; of 64 and 128 the next two */
+    } affine[] = {{2, MN_MLX2_32}, {3, MN_MLX3_32}, {4, MN_MLX4_32},
+                  {5, MN_MLX5_32}, {6, MN_MLX6_32}, {8, MN_MLX8_32}};
+    const packing_mode *mode = k->mode;
+    if (!is_affine(k))
+        return k->bits == mode->bits && k->group == mode->group && mn_dtype_by_id(mode->dtype, out);
+    for (uint32_t b = 0; b < MN_COUNT(affine); b++)
         for (uint32_t g = 0; g < 3; g++)
-            if (bits[b] == k->bits && groups[g] == k->group)
-                return mn_dtype_by_id(MN_MLX2_32 + 3 * b + g, out);
+            if (affine[b].bits == k->bits && INT64_C(32) << g == k->group)
+                return mn_dtype_by_id(affine[b].dtype + g, out);
     return false;
 }
 
@@ -77,7 +107,7 @@ static bool packing_dtype(const packing *k, mn_dtype *out) {
 static void fit_bits(const mn_parsed_tensor *t, const mn_parsed_tensor *s, packing *k) {
     const uint32_t last = t->n_dim - 1;
     mn_dtype type;
-    if (!packing_dtype(k, &type) || k->mxfp4 || t->n_dim != s->n_dim ||
+    if (!packing_dtype(k, &type) || !is_affine(k) || t->n_dim != s->n_dim ||
         t->dim[last] > INT64_MAX / 32)
         return;
     const int64_t bits = t->dim[last] * 32;
@@ -85,23 +115,23 @@ static void fit_bits(const mn_parsed_tensor *t, const mn_parsed_tensor *s, packi
     if (bits % n || bits / n % k->group)
         return;
     const int64_t fit = bits / n / k->group;
-    const packing other = {.bits = fit, .group = k->group};
+    const packing other = {.bits = fit, .group = k->group, .mode = k->mode};
     if (packing_dtype(&other, &type))
         k->bits = fit;
 }
 
-/* May a tensor of this type hold scales or biases? */
-static bool is_scale(const mn_parsed_tensor *s, bool mxfp4) {
-    if (mxfp4)
+/* May a tensor of this type hold scales or biases? MLX stores scales of all small floats as u8. */
+static bool is_scale(const mn_parsed_tensor *s, const packing *k) {
+    if (!is_affine(k))
         return s->dtype.id == MN_U8;
     return s->dtype.id == MN_F16 || s->dtype.id == MN_BF16 || s->dtype.id == MN_F32;
 }
 
 /* scales or biases: one per group of each row. */
 static mn_status mlx_check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *x,
-                                 int64_t n_groups, bool mxfp4, mn_error *err) {
+                                 int64_t n_groups, const packing *k, mn_error *err) {
     const uint32_t last = t->n_dim - 1;
-    bool fits = x->n_dim == t->n_dim && is_scale(x, mxfp4);
+    bool fits = x->n_dim == t->n_dim && is_scale(x, k);
     fits = fits && x->dim[last] == n_groups;
     for (uint32_t i = 0; fits && i < last; i++)
         fits = x->dim[i] == t->dim[i];
@@ -119,6 +149,40 @@ static void add_plane(mn_plane *to, const mn_parsed_tensor *from, uint32_t kind)
     to->kind = kind;
 }
 
+/* The scale of a whole tensor, 1: NVFP4 of MLX has none. */
+static mn_status add_one(mn_parsed *p, uint32_t n_dim, mn_plane *to, mn_error *err) {
+    float *one = mn_parsed_alloc(p, 1, sizeof *one);
+    if (!one)
+        return mnl_fail_memory(err);
+    *one = 1;
+    *to = (mn_plane){.ptr = one, .bytes = sizeof *one, .kind = MN_PLANE_TENSOR_SCALE};
+    to->dtype = MN_F32;
+    for (uint32_t d = 0; d < n_dim; d++)
+        to->dim[d] = 1;
+    return MN_OK;
+}
+
+/* t's planes: codes, scales, and what the type has beside them. */
+static mn_status mlx_planes(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s,
+                            const mn_parsed_tensor *b, mn_dtype type, mn_error *err) {
+    const uint32_t last = t->n_dim - 1;
+    mn_plane *planes = mn_tensor_planes(p, t, 1, type.n_planes);
+    if (!planes)
+        return mnl_fail_memory(err);
+    add_plane(&planes[0], t, MN_PLANE_DATA);
+    planes[0].dtype = type.id;
+    planes[0].dim[last] = t->dim[last];
+    planes[0].stride[last] = type.block_bytes;
+    add_plane(&planes[1], s, MN_PLANE_SCALE);
+    if (b)
+        add_plane(&planes[2], b, MN_PLANE_BIAS);
+    t->dtype = type;
+    if (type.id != MN_NVFP4)
+        return MN_OK;
+    planes[1].dtype = MN_F8_E4M3;
+    return add_one(p, t->n_dim, &planes[2], err);
+}
+
 /* t: X.weight, of words; becomes the matrix. */
 static mn_status mlx_join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s,
                           const mn_parsed_tensor *b, const packing *k, mn_error *err) {
@@ -126,9 +190,9 @@ static mn_status mlx_join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_ten
     mn_dtype type;
     if (!packing_dtype(k, &type))
         return mnl_fail(err, MN_UNSUPPORTED,
-                        "tensor '%.*s': %lld bits in groups of %lld; expected 2, 3, 4, 6 or 8 bits "
-                        "in groups of 32, 64 "
-                        "or 128, or mxfp4",
+                        "tensor '%.*s': %lld bits in groups of %lld; expected 2, 3, 4, 5, 6 or 8 "
+                        "bits in groups of 32, 64 "
+                        "or 128, or mxfp4, mxfp8, nvfp4",
                         MN_STR_ARG(t->native), (long long)k->bits, (long long)k->group);
     const int64_t cols = t->dim[last] * 32 / k->bits;
     const bool is_matrix = t->n_dim == 2 || t->n_dim == 3;
@@ -138,27 +202,17 @@ static mn_status mlx_join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_ten
             err, MN_BAD_FILE,
             "tensor '%.*s' (%s): expected rows of words of 32 bits, whole groups of %lld",
             MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), (long long)k->group);
-    if (!b != k->mxfp4)
-        return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s", MN_STR_ARG(t->native),
-                        b ? "there, which mxfp4 has not" : "missing");
-    mn_status status = mlx_check_extra(t, s, cols / k->group, k->mxfp4, err);
+    if (!b == is_affine(k))
+        return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s%s",
+                        MN_STR_ARG(t->native), b ? "there, which it lacks in mode " : "missing",
+                        b ? k->mode->name : "");
+    mn_status status = mlx_check_extra(t, s, cols / k->group, k, err);
     if (!status && b)
-        status = mlx_check_extra(t, b, cols / k->group, false, err);
+        status = mlx_check_extra(t, b, cols / k->group, k, err);
     if (status)
         return status;
-    mn_plane *planes = mn_tensor_planes(p, t, 1, b ? 3 : 2);
-    if (!planes)
-        return mnl_fail_memory(err);
-    add_plane(&planes[0], t, MN_PLANE_DATA);
-    planes[0].dtype = type.id;
-    planes[0].dim[last] = cols;
     t->dim[last] = cols;
-    planes[0].stride[last] = type.block_bytes;
-    add_plane(&planes[1], s, MN_PLANE_SCALE);
-    if (b)
-        add_plane(&planes[2], b, MN_PLANE_BIAS);
-    t->dtype = type;
-    return MN_OK;
+    return mlx_planes(p, t, s, b, type, err);
 }
 
 /* X.weight, X.scales and X.biases become one tensor, X.weight; the others are dropped later. */

@@ -88,8 +88,8 @@ static inline VB vb_ternary(VB v, VB by) {
 static inline VB vb_bits_of(VB v, uint32_t mask) {
     return _mm256_and_si256(v, _mm256_set1_epi32((int)mask));
 }
-/* 32 fields of 2, 3 or 6 bits, from 4 * bits bytes: four fields go to each dword, then each to its
- * byte. */
+/* 32 fields of 2, 3, 5 or 6 bits, from 4 * bits bytes: four fields go to each dword, then each to
+ * its byte. */
 static inline VB vb_stream(const uint8_t *p, const int bits) {
     const uint32_t mask = (1u << bits) - 1;
     __m256i v;
@@ -104,6 +104,14 @@ static inline VB vb_stream(const uint8_t *p, const int bits) {
         __m128i b = _mm_loadl_epi64((const void *)p);
         b = _mm_insert_epi32(b, last, 2);
         v = _mm256_broadcastsi128_si256(b);
+        v = _mm256_shuffle_epi8(v, vb_load((const uint8_t *)from));
+        v = _mm256_srlv_epi32(v, by);
+    } else if (bits == 5) { /* a dword has two bytes and a half; 10 bytes for each half */
+        static const int8_t from[32] = {0, 1, 2, -1, 2, 3, 4,  -1, 5,  6,  7,  -1, 7,  8,  9,  -1,
+                                        6, 7, 8, -1, 8, 9, 10, -1, 11, 12, 13, -1, 13, 14, 15, -1};
+        const __m256i by = _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4);
+        v = _mm256_castsi128_si256(vb_load16(p));
+        v = _mm256_inserti128_si256(v, vb_load16(p + 4), 1);
         v = _mm256_shuffle_epi8(v, vb_load((const uint8_t *)from));
         v = _mm256_srlv_epi32(v, by);
     } else { /* 12 bytes for each half */

@@ -240,6 +240,14 @@ INLINE void f8_e4m3_128_values(const uint8_t *p, int j, const float *d, const fl
     for (int i = 0; i < 32 / VL; i++)
         v[i] = v_mul(v_set1(d[0]), v_e4m3(p + VL * i));
 }
+/* MXFP8: a power of two for each block. */
+INLINE void f8_e4m3_32_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d,
+                              float *m) {
+    (void)m;
+    d[0] = 2 * mnk_e8m0_half(at->scale[(uint64_t)b * w->scale.step]);
+}
+F32_PRODUCT(f8_e4m3_32, dot_block, unpack_block,
+            (block_type){32, 32, f8_e4m3_32_scales, f8_e4m3_128_values})
 F32_PRODUCT(f8_e4m3_128, dot_block, unpack_block,
             (block_type){32, 32, f8_e4m3_128_scales, f8_e4m3_128_values})
 
@@ -270,4 +278,5 @@ MNK_BLOCKS(BLOCK_PRODUCT, )
     },
 const mnk_linear V_ID(mnk_f32)[MNK_N_KERNELS] = {
     F32_KERNEL(f32, 1) F32_KERNEL(f16, 1) F32_KERNEL(bf16, 1) F32_KERNEL(f8_e5m2, 1)
-        F32_KERNEL(f8_e4m3, 1) F32_KERNEL(f8_e4m3_128, 32) MNK_BLOCKS(F32_KERNEL, )};
+        F32_KERNEL(f8_e4m3, 1) F32_KERNEL(f8_e4m3_128, 32) F32_KERNEL(f8_e4m3_32, 32)
+            MNK_BLOCKS(F32_KERNEL, )};

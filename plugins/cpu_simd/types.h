@@ -16,7 +16,8 @@
 /* clang-format off */
 #define MNK_PLAIN_KERNELS(X, ...)                                                                  \
     X(f32, __VA_ARGS__)         X(f16, __VA_ARGS__)      X(bf16, __VA_ARGS__)                      \
-    X(f8_e5m2, __VA_ARGS__)     X(f8_e4m3, __VA_ARGS__)  X(f8_e4m3_128, __VA_ARGS__)
+    X(f8_e5m2, __VA_ARGS__)     X(f8_e4m3, __VA_ARGS__)  X(f8_e4m3_128, __VA_ARGS__)            \
+    X(f8_e4m3_32, __VA_ARGS__)
 #define MNK_BLOCKS(X, ...)                                                                         \
     /* kernel      E    B   G  OFF MIN APART TOP */                                                \
     X(q4_0,        32,  18, 32,   8, 0, 0,  15, __VA_ARGS__)                                       \
@@ -48,6 +49,7 @@
     X(mlx2,        32,   8, 32,   0, 1, 1,   3, __VA_ARGS__)                                       \
     X(mlx3,        32,  12, 32,   0, 1, 1,   7, __VA_ARGS__)                                       \
     X(mlx4,        32,  16, 32,   0, 1, 1,  15, __VA_ARGS__)                                       \
+    X(mlx5,        32,  20, 32,   0, 1, 1,  31, __VA_ARGS__)                                       \
     X(mlx6,        32,  24, 32,   0, 1, 1,  63, __VA_ARGS__)                                       \
     X(mlx8,        32,  32, 32, 128, 1, 1, 255, __VA_ARGS__)
 #define MNK_NAME_ONLY_(kernel, e, b, g, off, min, apart, top, X, ...) X(kernel, __VA_ARGS__)
@@ -57,7 +59,8 @@
 #define MNK_PLAIN_TYPES(X, ...)                                                                    \
     X(F32, f32, __VA_ARGS__)                 X(F16, f16, __VA_ARGS__)                              \
     X(BF16, bf16, __VA_ARGS__)               X(F8_E5M2, f8_e5m2, __VA_ARGS__)                      \
-    X(F8_E4M3, f8_e4m3, __VA_ARGS__)         X(F8_E4M3_128, f8_e4m3_128, __VA_ARGS__)
+    X(F8_E4M3, f8_e4m3, __VA_ARGS__)         X(F8_E4M3_128, f8_e4m3_128, __VA_ARGS__)       \
+    X(F8_E4M3_32, f8_e4m3_32, __VA_ARGS__)
 #define MNK_BLOCK_TYPES(X, ...)                                                                    \
     X(Q4_0, q4_0, __VA_ARGS__)                  X(Q4_1, q4_1, __VA_ARGS__)                         \
     X(Q5_0, q5_0, __VA_ARGS__)                  X(Q5_1, q5_1, __VA_ARGS__)                         \
@@ -76,6 +79,7 @@
     X(MLX2_32, mlx2, __VA_ARGS__)  X(MLX2_64, mlx2, __VA_ARGS__)  X(MLX2_128, mlx2, __VA_ARGS__)   \
     X(MLX3_32, mlx3, __VA_ARGS__)  X(MLX3_64, mlx3, __VA_ARGS__)  X(MLX3_128, mlx3, __VA_ARGS__)   \
     X(MLX4_32, mlx4, __VA_ARGS__)  X(MLX4_64, mlx4, __VA_ARGS__)  X(MLX4_128, mlx4, __VA_ARGS__)   \
+    X(MLX5_32, mlx5, __VA_ARGS__)  X(MLX5_64, mlx5, __VA_ARGS__)  X(MLX5_128, mlx5, __VA_ARGS__)   \
     X(MLX6_32, mlx6, __VA_ARGS__)  X(MLX6_64, mlx6, __VA_ARGS__)  X(MLX6_128, mlx6, __VA_ARGS__)   \
     X(MLX8_32, mlx8, __VA_ARGS__)  X(MLX8_64, mlx8, __VA_ARGS__)  X(MLX8_128, mlx8, __VA_ARGS__)
 /* clang-format on */

@@ -54,6 +54,10 @@ GROUP_SCALES(mlx4)
 BYTES(mlx4) {
     return vb_pairs(p + 16 * j);
 }
+GROUP_SCALES(mlx5)
+BYTES(mlx5) {
+    return vb_stream(p + 20 * j, 5);
+}
 GROUP_SCALES(mlx6)
 BYTES(mlx6) {
     return vb_stream(p + 24 * j, 6);
@@ -99,6 +103,7 @@ INLINE void group_scales8(const mnc_weight *w, const mnk_at *at, int64_t b, floa
 GROUP_SCALES8(mlx2)
 GROUP_SCALES8(mlx3)
 GROUP_SCALES8(mlx4)
+GROUP_SCALES8(mlx5)
 GROUP_SCALES8(mlx6)
 SCALES8(mlx8) {
     group_scales8(w, at, b, d, m);

@@ -45,6 +45,9 @@ enum { OCL_SOURCES(OCL_SOURCE_) OCL_N_SOURCES };
     X(MLX4_32, mlx4_32, w_planes, " -DBITS=4 -DGROUP=32", 0)                                       \
     X(MLX4_64, mlx4_64, w_planes, " -DBITS=4 -DGROUP=64", 0)                                       \
     X(MLX4_128, mlx4_128, w_planes, " -DBITS=4 -DGROUP=128", 0)                                    \
+    X(MLX5_32, mlx5_32, w_planes, " -DBITS=5 -DGROUP=32", 0)                                       \
+    X(MLX5_64, mlx5_64, w_planes, " -DBITS=5 -DGROUP=64", 0)                                       \
+    X(MLX5_128, mlx5_128, w_planes, " -DBITS=5 -DGROUP=128", 0)                                    \
     X(MLX6_32, mlx6_32, w_planes, " -DBITS=6 -DGROUP=32", 0)                                       \
     X(MLX6_64, mlx6_64, w_planes, " -DBITS=6 -DGROUP=64", 0)                                       \
     X(MLX6_128, mlx6_128, w_planes, " -DBITS=6 -DGROUP=128", 0)                                    \

@@ -92,7 +92,7 @@ def test_packed_checkpoints():
 
     def compare(what, config, more, pack, seed=1, pad=8, order=packed.models.as_written, of=packed.shapes, **_):
         nonlocal n_exact
-        exact = what.startswith("mlx") and "F16" in what and "8 bits" not in what and "6 bits" not in what or what.startswith("mlx mxfp4")
+        exact = what.startswith("mlx") and "F16" in what and "8 bits" not in what and "6 bits" not in what and "5 bits" not in what or what.startswith("mlx mxfp4")
         exact = exact or what.startswith(("w2a16", "w4a16")) and "F16" in what and "BF16" not in what
         n_exact += exact
         tensors = order(packed.build(config, pack, packed.random.Random(seed), of)[0])

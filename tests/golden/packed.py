@@ -143,6 +143,27 @@ def mxfp4(_, shape, rng):
     return {".weight": ("U32", rows + [shape[-1] // 8], bytes(raw)), ".scales": ("U8", rows + [shape[-1] // 32], bytes(scales))}, values
 
 
+def mxfp8(_, shape, rng):
+    raw = bytes(rng.choices(NUMBERS, k=product(shape)))
+    scales = bytes(rng.randint(113, 116) for _ in range(product(shape) // 32))
+    values = [E4M3[b] * 2.0 ** (scales[i // 32] - 127) for i, b in enumerate(raw)]
+    rows = list(shape[:-1])
+    return {".weight": ("U32", rows + [shape[-1] // 4], raw), ".scales": ("U8", rows + [shape[-1] // 32], scales)}, values
+
+
+def mlx_nvfp4(_, shape, rng):
+    """Scales of F8, which MLX stores as U8, and none for the tensor."""
+    raw, scales, values = bytearray(), bytearray(), []
+    for _ in range(product(shape) // 16):
+        s = rng.randrange(0x04, 0x18)  # 2^-7 to 2^-4
+        q = [rng.getrandbits(4) for _ in range(16)]
+        scales.append(s)
+        values += [(-1 if x & 8 else 1) * FP4[x & 7] * E4M3[s] for x in q]
+        raw += bytes(q[i] | q[i + 1] << 4 for i in range(0, 16, 2))
+    rows = list(shape[:-1])
+    return {".weight": ("U32", rows + [shape[-1] // 8], bytes(raw)), ".scales": ("U8", rows + [shape[-1] // 16], bytes(scales))}, values
+
+
 def by_name(rules, usual):
     """The first rule whose text is in the name."""
     def pack(stem, shape, rng):
@@ -153,13 +174,17 @@ def by_name(rules, usual):
 
 def mlx():
     kinds = {32: "F16", 64: "BF16", 128: "F32"}
-    for bits in (2, 3, 4, 6, 8):
+    for bits in (2, 3, 4, 5, 6, 8):
         for group in (32, 64, 128):
             compare("mlx %d bits, groups of %d, %s" % (bits, group, kinds[group]), config("llama"), {"quantization": {"bits": bits, "group_size": group}},
                     affine(bits, group, kinds[group]), bits * 1000 + group)
     compare("mlx, q k v in one matrix", config("phi3"), {"quantization": {"bits": 3, "group_size": 64, "mode": "affine"}}, affine(3, 64, "BF16"))
     compare("mlx mxfp4", config("llama"), {"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}, mxfp4)
     compare("mlx mxfp4, q k v in one matrix", config("phi3"), {"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}, mxfp4)
+    for mode, bits, group, pack in (("mxfp8", 8, 32, mxfp8), ("nvfp4", 4, 16, mlx_nvfp4)):
+        how = {"quantization": {"bits": bits, "group_size": group, "mode": mode}}
+        compare("mlx " + mode, config("llama"), how, pack)
+        compare("mlx %s, q k v in one matrix, the data at an odd place" % mode, config("phi3"), how, pack, pad=1)
     compare("mlx 4 bits, as MLX writes files: the data at an odd place", config("llama"), {"quantization": {"bits": 4, "group_size": 64}}, affine(4, 64, "BF16"), pad=1)
     own = {"bits": 4, "group_size": 64, "model.embed_tokens": {"bits": 6, "group_size": 64}, "lm_head": False, "model.layers.0.self_attn.v_proj": {"bits": 8, "group_size": 32},
            "model.layers.1.self_attn.v_proj": {"bits": 2, "group_size": 128}, "model.layers.1.mlp.down_proj": False, "model.layers.0.mlp.down_proj": True}
@@ -175,6 +200,8 @@ def mlx():
     compare("mlx, bits that are not listed", config("llama"), {"quantization": {"bits": 4, "group_size": 64}},
             by_name([("mlp.down", affine(6, 64, "F16")), ("self_attn.v", affine(8, 64, "F16"))], affine(4, 64, "F16")))
     compare("mlx, experts", experts, {"quantization": dict(gates, bits=4, group_size=32)}, by_name([(".mlp.gate", affine(8, 64, "BF16"))], affine(4, 32, "BF16")))
+    for mode, bits, group, pack in (("mxfp8", 8, 32, mxfp8), ("nvfp4", 4, 16, mlx_nvfp4)):
+        compare("mlx, %s experts" % mode, experts, {"quantization": dict(gates, bits=bits, group_size=group, mode=mode)}, by_name([(".mlp.gate", affine(8, 64, "BF16"))], pack))
     compare("mlx, mxfp4 experts", experts, {"quantization": dict(gates, bits=4, group_size=32, mode="mxfp4")}, by_name([(".mlp.gate", affine(8, 64, "BF16"))], mxfp4))
 
 

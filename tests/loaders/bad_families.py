@@ -321,7 +321,7 @@ def tensors():
 
 def mlx():
     q = {"bits": 4, "group_size": 64}
-    for changed, words in (({"bits": 5}, ["5", "2, 3, 4, 6 or 8"]), ({"group_size": 48}, ["48"]), ({"mode": "nf4"}, ["mode", "nf4", "affine"]),
+    for changed, words in (({"bits": 7}, ["7", "2, 3, 4, 5, 6 or 8"]), ({"group_size": 48}, ["48"]), ({"mode": "nf4"}, ["mode", "nf4", "affine"]),
                            ({"bits": "four"}, ["quantization.bits", "four"]), ({"group_size": None}, ["quantization.group_size"]),
                            ({"model.layers.0.mlp.down_proj": False}, ["down_proj.scales", "not quantised"]),
                            ({"model.layers.0.mlp.down_proj": {"bits": 4}}, ["model.layers.0.mlp.down_proj.group_size"])):

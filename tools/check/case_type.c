@@ -243,7 +243,8 @@ static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t
         put_scale_iq1_m(b, random_scale(seed));
     if (dtype == MN_MXFP4)
         b[0] = (uint8_t)(120 + b[0] % 4); // E8M0: 2^(e - 127)
-    const bool is_f8 = dtype == MN_F8_E4M3 || dtype == MN_F8_E4M3_128 || dtype == MN_F8_E5M2;
+    const bool is_f8 = dtype == MN_F8_E4M3 || dtype == MN_F8_E4M3_128 || dtype == MN_F8_E4M3_32 ||
+                       dtype == MN_F8_E5M2;
     for (uint32_t i = 0; i < bytes && is_f8; i++)
         b[i] = finite_f8(dtype, b[i]);
 }
