@@ -14,6 +14,8 @@ mn_str mnl_inner_name(mn_str native) {
                                            "model.language_model.",
                                            "language_model.",
                                            "model.text_model.",
+                                           "model.backbone.",
+                                           "backbone.",
                                            "model.",
                                            "transformer.",
                                            "gpt_neox.",

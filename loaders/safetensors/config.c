@@ -302,6 +302,7 @@ static void read_architecture(config_reader *c) {
         return;
     }
     c->arch = c->family->arch;
+    c->own = c->family->own;
     if (c->family->arch_both_ways && config_bool(c, "use_bidirectional_attention", false))
         c->arch = c->family->arch_both_ways;
     fill_defaults(c);
@@ -344,9 +345,10 @@ static void read_vocab(config_reader *c) {
     if (!json_get(c->root, "vocab_size"))
         return;
     const int64_t n = put_size(c, "vocab_size", "vocab_size", 1 << 26);
-    const int64_t rows = by_matrix(
-        c, "embed_tokens.weight", 1,
-        by_matrix(c, "wte.weight", 1, by_matrix(c, "embeddings.word_embeddings.weight", 1, n)));
+    const int64_t rows = by_matrix(c, "embed_tokens.weight", 1,
+                                   by_matrix(c, "wte.weight", 1,
+                                             by_matrix(c, "embeddings.word_embeddings.weight", 1,
+                                                       by_matrix(c, "embeddings.weight", 1, n))));
     if (!c->status && n != rows)
         c->status =
             mnl_fail(c->err, MN_BAD_FILE,
@@ -397,6 +399,14 @@ static void hf_read_no_rope(config_reader *c) {
     }
     c->no_rope = none;
     hf_put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
+}
+
+void config_put_no_rope(config_reader *c) {
+    int64_t *none = new_layers(c);
+    for (int64_t i = 0; none && i < c->n_layer; i++)
+        none[i] = 1;
+    if (none)
+        hf_put_layers(c, "rope.no_rope_layers", "rope_parameters", none);
 }
 
 /* By layer_types, one per layer; how many slide. -1 = the key is absent. */
@@ -672,7 +682,7 @@ static void hf_read_heads(config_reader *c, const size_keys *k) {
     if (c->status)
         return;
     const int64_t said = by_matrix(c, "layers.0.self_attn.k_proj.weight", c->head_dim, c->n_head);
-    const int64_t *kv = each_layer(c, "num_key_value_heads", 65536, &said);
+    int64_t *kv = each_layer(c, "num_key_value_heads", 65536, &said);
     for (int64_t i = 0; kv && i < c->n_layer; i++) {
         if (q[i] % kv[i] == 0)
             continue;
@@ -686,6 +696,9 @@ static void hf_read_heads(config_reader *c, const size_keys *k) {
     if (!kv)
         return;
     c->n_head_kv = kv[0];
+    for (int64_t i = 0; c->kinds && i < c->n_layer; i++)
+        if (c->kinds[i] != LAYER_ATTENDS)
+            kv[i] = 0;
     put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
 }
 
@@ -698,6 +711,17 @@ static void read_positions(config_reader *c, const char *native) {
     const int64_t n = config_int(c, c->root, "", native, lo, INT32_MAX, NULL);
     c->n_ctx = n - c->unused_positions;
     config_put_int(c, "context_length", "", native, c->n_ctx);
+}
+
+/* Widths of MLPs, 0 where a layer is a mixer alone. */
+static void read_widths(config_reader *c, const char *ff, const int64_t *fallback) {
+    int64_t *width = each_layer(c, ff, 1 << 26, fallback);
+    if (!width)
+        return;
+    for (int64_t i = 0; c->family->one_block && i < c->n_layer; i++)
+        if (c->kinds[i] != LAYER_MLP)
+            width[i] = 0;
+    put_each(c, "feed_forward_length", ff, width);
 }
 
 /* The sizes that every model has. Sizes of layers come before heads, which may differ by layer. */
@@ -713,13 +737,12 @@ static void read_sizes(config_reader *c) {
     c->n_layer = put_size(c, "block_count", hf_key_of(k->n_layer, "num_hidden_layers"), 4096);
     const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
     find_layers(c);
-    const int64_t *width = each_layer(c, ff, 1 << 26, k->n_ff ? &four : NULL);
-    if (width)
-        put_each(c, "feed_forward_length", ff, width);
+    if (!c->family->no_attention)
+        read_widths(c, ff, k->n_ff ? &four : NULL);
     read_vocab(c);
     if (c->family->wide_full)
         read_wide_heads(c);
-    else
+    else if (!c->family->no_attention)
         hf_read_heads(c, k);
     config_put_float(c,
                      c->family->layer_norm ? "attention.layer_norm_epsilon"
@@ -752,7 +775,8 @@ static void hf_read_all(config_reader *c) {
     if (c->family->no_rope)
         hf_read_no_rope(c);
     hf_read_window(c);
-    config_read_rope(c);
+    if (!c->family->no_attention)
+        config_read_rope(c);
     hf_read_act(c);
     if (c->family->extra)
         c->family->extra(c);
@@ -784,6 +808,7 @@ mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_err
     facts->tied = c.tied;
     facts->classifies = c.classifies;
     facts->family = c.family;
+    facts->own = c.own;
     facts->n_layer = c.n_layer;
     facts->n_head = c.n_head;
     facts->n_head_kv = c.n_head_kv;

@@ -143,11 +143,6 @@ static const name_pair phi3_names[] = {
 static const name_pair stablelm_names[] = {{"self_attn.q_layernorm.norms.#", "attn_q_norm.#"},
                                            {"self_attn.k_layernorm.norms.#", "attn_k_norm.#"},
                                            {0}};
-static const name_pair granite_hybrid_names[] = {{"shared_mlp.input_linear", "ffn_up"},
-                                                 {"shared_mlp.gate", "ffn_gate"},
-                                                 {"shared_mlp.up", "ffn_up"},
-                                                 {"shared_mlp.output_linear", "ffn_down"},
-                                                 {0}};
 static const name_pair gpt2_names[] = {{"ln_1", "attn_norm"},
                                        {"attn.c_attn", "attn_qkv"},
                                        {"attn.c_proj", "attn_output"},
@@ -206,7 +201,6 @@ static const size_keys distilbert_keys = {
     .act = "activation",
     .eps = "layer_norm_eps",
 };
-static const size_keys granite_hybrid_keys = {.n_ff = "shared_intermediate_size"};
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
 static const size_keys falcon_keys = {
     .n_ff = "ffn_hidden_size", .act = "activation", .eps = "layer_norm_epsilon"};
@@ -355,10 +349,6 @@ static const key_default olmo2_defaults[] = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-5}, {0}};
 static const key_default granite_defaults[] = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6}, {"attention_multiplier", 1}, {0}};
-static const key_default granite_hybrid_defaults[] = {
-    {"max_position_embeddings", 2048},  {"rms_norm_eps", 1e-6},
-    {"attention_multiplier", 1},        {"num_local_experts", 8},
-    {"shared_intermediate_size", 1024}, {0}};
 static const key_default smollm3_defaults[] = {
     {"max_position_embeddings", 32768}, {"rms_norm_eps", 1e-6}, {0}};
 static const key_default stablelm_defaults[] = {
@@ -747,14 +737,6 @@ static const struct model_family families[] = {
      .arch = "granite",
      .defaults = granite_defaults,
      .extra = family_granite},
-    {.model_type = "granitemoehybrid",
-     .class_name = "GraniteMoeHybridForCausalLM",
-     .arch = "granite",
-     .defaults = granite_hybrid_defaults,
-     .own = granite_hybrid_names,
-     .keys = &granite_hybrid_keys,
-     .fused = FUSED_SHARED,
-     .extra = family_granite_hybrid},
     {.model_type = "smollm3",
      .class_name = "SmolLM3ForCausalLM",
      .arch = "smollm3",
@@ -877,6 +859,9 @@ const struct model_family *family_by_type(const char *model_type) {
     for (size_t i = 0; i < MN_COUNT(families); i++)
         if (!strcmp(families[i].model_type, model_type))
             return &families[i];
+    for (const struct model_family *f = state_families; f->model_type; f++)
+        if (!strcmp(f->model_type, model_type))
+            return f;
     return NULL;
 }
 
@@ -887,5 +872,7 @@ mn_str family_list(mn_parsed *p) {
         list =
             mn_parsed_printf(p, "%.*s%s%s", (int)list.len, list.ptr, i ? ", " : "", f->model_type);
     }
+    for (const struct model_family *f = state_families; f->model_type && list.ptr; f++)
+        list = mn_parsed_printf(p, "%.*s, %s", (int)list.len, list.ptr, f->model_type);
     return list;
 }

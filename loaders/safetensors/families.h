@@ -5,7 +5,7 @@
 #include "safetensors.h"
 
 /* "#" in native stands for a number, which goes to the "#" in canonical. */
-typedef struct {
+typedef struct name_pair {
     const char *native;
     const char *canonical;
 } name_pair;
@@ -49,6 +49,7 @@ struct model_family {
     const char *model_type;
     const char *class_name;
     const char *arch;
+    const char *arch_experts;   /* of those of its models that have experts; NULL: the same */
     const char *arch_both_ways; /* where use_bidirectional_attention is true; NULL: refused */
     /* names in a layer that differ from the usual ones, ended by {0} */
     const name_pair *own;
@@ -68,17 +69,19 @@ struct model_family {
     bool period_key; /* sliding_window_pattern may say another p */
     bool window_from;
     bool no_rope;
-    bool asks_window; /* use_sliding_window must be true, and is false where it is left out */
-    bool layer_norm;  /* eps is a layer norm's */
-    bool tied;        /* when config.json does not say */
-    bool both_acts;   /* hidden_activation or hidden_act, and "gelu" means act */
-    bool local_base;  /* rope_local_base_freq: of window layers, in the first configs */
-    bool wide_full;   /* heads of full layers have sizes and numbers of their own */
-    bool conv1d;      /* matrices of layers are stored [in, out] */
-    bool encoder;     /* its classes differ by their heads, none of which is used */
-    bool adjacent;    /* neighbouring elements of a head rotate together, not its halves */
-    bool grouped_qkv; /* query_key_value: of each head of k its heads of q, itself, its v */
-    bool from_pad;    /* positions are counted from pad_token_id + 1 on */
+    bool asks_window;  /* use_sliding_window must be true, and is false where it is left out */
+    bool layer_norm;   /* eps is a layer norm's */
+    bool tied;         /* when config.json does not say */
+    bool both_acts;    /* hidden_activation or hidden_act, and "gelu" means act */
+    bool local_base;   /* rope_local_base_freq: of window layers, in the first configs */
+    bool wide_full;    /* heads of full layers have sizes and numbers of their own */
+    bool conv1d;       /* matrices of layers are stored [in, out] */
+    bool encoder;      /* its classes differ by their heads, none of which is used */
+    bool adjacent;     /* neighbouring elements of a head rotate together, not its halves */
+    bool grouped_qkv;  /* query_key_value: of each head of k its heads of q, itself, its v */
+    bool no_attention; /* nor an MLP: a layer is its state */
+    bool one_block;    /* a layer is a mixer or an MLP (config_reader.kinds) */
+    bool from_pad;     /* positions are counted from pad_token_id + 1 on */
     fused_experts fused;
     double norm_offset;
     /* adds the usual keys to config.json's tree, where the family has others; NULL = none */
@@ -86,6 +89,8 @@ struct model_family {
     void (*extra)(config_reader *c); /* keys of this family alone; NULL = none */
 };
 
+/* families_state.c; ended by {0} */
+extern const struct model_family state_families[];
 const struct model_family *family_by_type(const char *model_type); /* NULL = unknown */
 /* "llama, mistral, ..." in p's memory */
 mn_str family_list(mn_parsed *p);

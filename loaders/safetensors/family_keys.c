@@ -9,7 +9,7 @@
 static const double zero = 0;
 
 /* A number that is used as it is; absent or null: nothing is put. */
-static void put_if(config_reader *c, const char *key, const char *native, double lo, double hi) {
+void family_put_if(config_reader *c, const char *key, const char *native, double lo, double hi) {
     if (json_get(c->root, native))
         config_put_float(c, key, "", native, config_float(c, c->root, "", native, lo, hi, &zero));
 }
@@ -33,6 +33,11 @@ static void expect_number(config_reader *c, const char *key, double value) {
                          MN_STR_ARG(c->file->name), key, found, value);
 }
 
+void family_expect_one(config_reader *c, const char *key) {
+    if (json_get(c->root, key))
+        expect_number(c, key, 1);
+}
+
 /* Attention in both directions is EmbeddingGemma's, an architecture of its own. */
 void family_gemma(config_reader *c) {
     if (!c->family->arch_both_ways)
@@ -43,7 +48,7 @@ void family_gemma(config_reader *c) {
  * scores stands in configurations of Gemma 3, too; its attention has none. */
 void family_gemma3(config_reader *c) {
     family_gemma(c);
-    put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+    family_put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
     if (!json_get(c->root, "query_pre_attn_scalar"))
         return;
     const double scalar = config_float(c, c->root, "", "query_pre_attn_scalar", 1e-3, 1e9, NULL);
@@ -52,7 +57,7 @@ void family_gemma3(config_reader *c) {
 
 void family_gemma2(config_reader *c) {
     family_gemma3(c);
-    put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
+    family_put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
 }
 
 static void put_expert_width(config_reader *c, const char *native) {
@@ -66,6 +71,11 @@ static void put_expert_counts(config_reader *c, const char *count, const char *u
     config_put_int(c, "expert_count", "", count, n);
     config_put_int(c, "expert_used_count", "", used,
                    config_int(c, c->root, "", used, 1, n > 0 ? n : 1, NULL));
+}
+
+void family_put_experts(config_reader *c, const char *count, const char *width) {
+    put_expert_counts(c, count, "num_experts_per_tok");
+    put_expert_width(c, width);
 }
 
 /* Of Gemma 4 per-layer inputs and shared caches are other graphs. */
@@ -82,40 +92,16 @@ void family_gemma4(config_reader *c) {
         c->status = mnl_fail(c->err, MN_UNSUPPORTED,
                              "%.*s: key 'use_bidirectional_attention' is %s, expected null",
                              MN_STR_ARG(c->file->name), json_describe(both).s);
-    put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+    family_put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
 }
 
 /* Four factors that other families lack. logits_scaling goes on as it stands: the graph builder
  * divides by it. */
 void family_granite(config_reader *c) {
-    put_if(c, "embedding_scale", "embedding_multiplier", FLT_MIN, 1e9);
-    put_if(c, "residual_scale", "residual_multiplier", FLT_MIN, 1e9);
-    put_if(c, "attention.scale", "attention_multiplier", FLT_MIN, 1e9);
-    put_if(c, "logit_scale", "logits_scaling", FLT_MIN, 1e9);
-}
-
-/* Granite 4: of this class the models without experts and without state-space layers are
- * Granite. */
-void family_granite_hybrid(config_reader *c) {
-    const cJSON *types = json_get(c->root, "layer_types");
-    const char *position = config_str(c, c->root, "", "position_embedding_type", "none");
-    family_granite(c);
-    expect_number(c, "num_local_experts", 0);
-    if (!c->status && strcmp(position, "rope"))
-        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
-                             "%.*s: key 'position_embedding_type' is %s, expected \"rope\"",
-                             MN_STR_ARG(c->file->name),
-                             json_describe(json_get(c->root, "position_embedding_type")).s);
-    if (!types || !cJSON_IsArray(types) || !types->child) {
-        config_fail(c, "", "layer_types", types, "an array of \"attention\"");
-        return;
-    }
-    for (const cJSON *t = types->child; t && !c->status; t = t->next)
-        if (!cJSON_IsString(t) ||
-            (strcmp(t->valuestring, "attention") && strcmp(t->valuestring, "full_attention")))
-            c->status = mnl_fail(c->err, MN_UNSUPPORTED,
-                                 "%.*s: key 'layer_types' has %s, expected \"attention\" alone",
-                                 MN_STR_ARG(c->file->name), json_describe(t).s);
+    family_put_if(c, "embedding_scale", "embedding_multiplier", FLT_MIN, 1e9);
+    family_put_if(c, "residual_scale", "residual_multiplier", FLT_MIN, 1e9);
+    family_put_if(c, "attention.scale", "attention_multiplier", FLT_MIN, 1e9);
+    family_put_if(c, "logit_scale", "logits_scaling", FLT_MIN, 1e9);
 }
 
 /* count: the first of these keys that is there; Qwen3-MoE has used both. */
@@ -350,7 +336,7 @@ static void routed(config_reader *c, bool normalised) {
     config_put_int(c, "expert_gating_func", "", "model_type", 2); /* sigmoid */
     config_put_bool(c, "expert_weights_norm", "norm_topk_prob",
                     config_bool(c, "norm_topk_prob", normalised));
-    put_if(c, "expert_weights_scale", "routed_scaling_factor", FLT_MIN, 1e6);
+    family_put_if(c, "expert_weights_scale", "routed_scaling_factor", FLT_MIN, 1e6);
 }
 
 void family_glm4_moe(config_reader *c) {
@@ -442,7 +428,7 @@ void family_hunyuan_moe(config_reader *c) {
 }
 
 void family_cohere(config_reader *c) {
-    put_if(c, "logit_scale", "logit_scale", FLT_MIN, 1e9);
+    family_put_if(c, "logit_scale", "logit_scale", FLT_MIN, 1e9);
 }
 
 void family_granite_moe(config_reader *c) {

@@ -5,12 +5,17 @@
 #define MN_SAFETENSORS_FAMILY_KEYS_H
 #include "families.h"
 
+/* The number `native` under the canonical key; absent or null: nothing is put. */
+void family_put_if(config_reader *c, const char *key, const char *native, double lo, double hi);
+/* How many experts there are, how many a token uses, and the width of each. */
+void family_put_experts(config_reader *c, const char *count, const char *width);
+void family_expect_one(config_reader *c, const char *key); /* 1, or absent */
+
 void family_gemma(config_reader *c);
 void family_gemma2(config_reader *c);
 void family_gemma3(config_reader *c);
 void family_gemma4(config_reader *c);
 void family_granite(config_reader *c);
-void family_granite_hybrid(config_reader *c);
 void family_experts(config_reader *c);
 void family_qwen3_moe(config_reader *c);
 void family_gpt_oss(config_reader *c);

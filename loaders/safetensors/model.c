@@ -251,9 +251,9 @@ static mn_status read_unindexed(mn_parsed *p, folder dir, mn_error *err) {
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* A name that is not in the tables stays as it is: the host says what it does not know. */
-static mn_status name_tensors(mn_parsed *p, const struct model_family *family, mn_error *err) {
+static mn_status name_tensors(mn_parsed *p, const name_pair *own, mn_error *err) {
     for (uint64_t i = 0; i < p->n_tensors; i++) {
-        p->tensors[i].name = tensor_canonical_name(p, family, p->tensors[i].native);
+        p->tensors[i].name = tensor_canonical_name(p, own, p->tensors[i].native);
         if (!p->tensors[i].name.ptr)
             return mnl_fail_memory(err);
     }
@@ -261,12 +261,12 @@ static mn_status name_tensors(mn_parsed *p, const struct model_family *family, m
 }
 
 /* Tensors whose values cannot be read, under their canonical names. */
-static mn_status settle_unreadable(mn_parsed *p, const struct model_family *family, mn_error *err) {
+static mn_status settle_unreadable(mn_parsed *p, const name_pair *own, mn_error *err) {
     for (uint64_t i = 0; i < p->n_tensors; i++) {
         mn_parsed_tensor *t = &p->tensors[i];
         if (!t->problem)
             continue;
-        t->name = tensor_canonical_name(p, family, t->native);
+        t->name = tensor_canonical_name(p, own, t->native);
         if (!t->name.ptr)
             return mnl_fail_memory(err);
     }
@@ -383,13 +383,13 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
     mn_parsed_drop_unused(p, facts->family->encoder && !facts->classifies);
     if (facts->classifies)
         drop_spare_pooler(p);
-    mn_status status = settle_unreadable(p, facts->family, err);
+    mn_status status = settle_unreadable(p, facts->own, err);
     if (!status && join)
         status = join(p, facts, err);
     if (!status)
         status = layout_read(p, facts, err);
     if (!status)
-        status = name_tensors(p, facts->family, err);
+        status = name_tensors(p, facts->own, err);
     if (!status)
         status = mn_parsed_join(p, err);
     if (!status)

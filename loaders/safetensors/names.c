@@ -11,6 +11,10 @@ static const name_pair top[] = {
     {"final_layernorm.bias", "output_norm.bias"},
     {"lm_head.weight", "output.weight"},
     {"lm_head.bias", "output.bias"},
+    {"norm_f.weight", "output_norm.weight"},
+    {"embeddings.weight", "token_embd.weight"},
+    {"embedding.weight", "token_embd.weight"},
+    {"embedding_norm.weight", "token_embd_norm.weight"}, /* LFM2's last norm, by GGUF's name */
     {"embed_in.weight", "token_embd.weight"},
     {"embed_out.weight", "output.weight"},
     {"final_layer_norm.weight", "output_norm.weight"},
@@ -100,10 +104,15 @@ static const char *hf_name_pair_of(const name_pair *pairs, mn_str stem, mn_str *
     return NULL;
 }
 
-/* "12.self_attn.q_proj.weight" behind "layers." A name without an ending is a weight's, but for
- * factors, which GGUF calls ".scale". */
-static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str native,
-                         mn_str rest) {
+/* What GGUF gives no ending: factors, and the numbers of Mamba's heads. */
+static bool has_no_ending(const char *canonical) {
+    return mn_str_ends(mn_str_of(canonical), ".scale") || !strcmp(canonical, "ssm_d") ||
+           !strcmp(canonical, "ssm_a_log");
+}
+
+/* "12.self_attn.q_proj.weight" behind "layers." A name without an ending is a weight's, unless GGUF
+ * has none either. */
+static mn_str layer_name(mn_parsed *p, const name_pair *own, mn_str native, mn_str rest) {
     static const char *const kinds[] = {".weight", ".bias", ".gamma", ".beta", "_bias", ""};
     static const char *const canonical[] = {".weight", ".bias", ".weight",
                                             ".bias",   ".bias", ".weight"};
@@ -120,13 +129,13 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
             continue;
         mn_str stem = {rest.ptr, rest.len - strlen(kinds[k])};
         mn_str number = {0};
-        const char *name = hf_name_pair_of(family->own, stem, &number);
+        const char *name = hf_name_pair_of(own, stem, &number);
         if (!name)
             name = hf_name_pair_of(in_layer, stem, &number);
         if (!name)
             continue;
         const char *mark = strchr(name, '#');
-        const char *ending = mn_str_ends(mn_str_of(name), ".scale") ? "" : canonical[k];
+        const char *ending = has_no_ending(name) ? "" : canonical[k];
         if (!mark)
             return mn_parsed_printf(p, "blk.%u.%s%s", layer, name, ending);
         return mn_parsed_printf(p, "blk.%u.%.*s%.*s%s", layer, (int)(mark - name), name,
@@ -136,20 +145,20 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
 }
 
 /* The canonical name, static or in p's memory; the native one where no table knows it. */
-mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native) {
+mn_str tensor_canonical_name(mn_parsed *p, const name_pair *own, mn_str native) {
     mn_str rest = mnl_inner_name(native);
     if (mn_str_begins(rest, "layers."))
-        return layer_name(p, family, native, hf_name_skip(rest, 7));
+        return layer_name(p, own, native, hf_name_skip(rest, 7));
     if (mn_str_begins(rest, "h."))
-        return layer_name(p, family, native, hf_name_skip(rest, 2));
+        return layer_name(p, own, native, hf_name_skip(rest, 2));
     if (mn_str_begins(rest, "encoder.layer."))
-        return layer_name(p, family, native, hf_name_skip(rest, 14));
+        return layer_name(p, own, native, hf_name_skip(rest, 14));
     if (mn_str_begins(rest, "encoder.layers."))
-        return layer_name(p, family, native, hf_name_skip(rest, 15));
+        return layer_name(p, own, native, hf_name_skip(rest, 15));
     if (mn_str_begins(rest, "transformer.layer."))
-        return layer_name(p, family, native, hf_name_skip(rest, 18));
+        return layer_name(p, own, native, hf_name_skip(rest, 18));
     if (mn_str_begins(rest, "layer.")) /* the same without its prefix */
-        return layer_name(p, family, native, hf_name_skip(rest, 6));
+        return layer_name(p, own, native, hf_name_skip(rest, 6));
     for (size_t i = 0; i < MN_COUNT(top); i++)
         if (mn_str_is(rest, top[i].native))
             return mn_str_of(top[i].canonical);

@@ -35,6 +35,7 @@ struct model_family; /* families.h */
 typedef struct {
     cJSON *config;
     const struct model_family *family;
+    const struct name_pair *own; /* the family's names, or those of a variant */
     int64_t n_layer;
     int64_t unused_positions;  /* first rows of the table of positions, which no token uses */
     int64_t n_head, n_head_kv; /* of the first layer; 0: they differ by kind of layer */
@@ -43,10 +44,20 @@ typedef struct {
     bool is_module;  /* no model: a module of sentence-transformers (module.c), which is read */
 } model_facts;
 
+/* What a layer of a model is whose layers differ in more than their windows. */
+typedef enum {
+    LAYER_UNKNOWN,
+    LAYER_ATTENDS,
+    LAYER_STATE,
+    LAYER_MLP,
+    LAYER_EXPERTS,
+} layer_kind;
+struct name_pair; /* families.h */
+
 /* ---- names.c --------------------------------------------------------------------------------- */
 /* The canonical name of a checkpoint's tensor, in p's memory or static; its own if there is none.
  * ptr NULL = out of memory. */
-mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native);
+mn_str tensor_canonical_name(mn_parsed *p, const struct name_pair *own, mn_str native);
 
 /* ---- layout.c: by native names, before they become canonical --------------------------------- */
 /* Describes experts stored as one, transposed matrices, MXFP4 as released, and F8 with its scales
@@ -88,9 +99,11 @@ typedef struct {
     int64_t head_dim_swa;
     int64_t n_ctx;
     int64_t unused_positions;
-    bool headless;          /* the class has no output matrix */
-    bool classifies;        /* the class ends with a head that scores its text */
-    const cJSON **layers;   /* per_layer_config by layer, each may be NULL; NULL: there is none */
+    bool headless;           /* the class has no output matrix */
+    bool classifies;         /* the class ends with a head that scores its text */
+    const cJSON **layers;    /* per_layer_config by layer, each may be NULL; NULL: there is none */
+    const layer_kind *kinds; /* per layer; NULL: all attend, and have what follows */
+    const struct name_pair *own;
     const int64_t *no_rope; /* per layer; NULL: all rotate */
     const int64_t *slides;  /* per layer, where the family has wide_full */
     bool tied;
@@ -116,6 +129,8 @@ void config_fail(config_reader *c, const char *in, const char *key, const cJSON 
  * key. */
 /* NULL after a failure */
 mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native);
+/* No layer rotates. */
+void config_put_no_rope(config_reader *c);
 void config_put_int(config_reader *c, const char *key, const char *in, const char *native,
                     int64_t v);
 void config_put_float(config_reader *c, const char *key, const char *in, const char *native,

@@ -41,14 +41,21 @@ mn_g_product mn_b_product(mn_model_graph *g, const char *stem, int64_t rows, int
     return p;
 }
 
-/* The same of rows that are stored as a part of a larger matrix. */
-static mn_g_product find_part(mn_model_graph *g, const char *stem, mn_row_part part, int64_t cols) {
+mn_g_product mn_b_part(mn_model_graph *g, const char *stem, mn_row_part part, int64_t cols) {
     mn_g_product p;
     char name[NAME];
     block_named(name, stem, ".weight");
     p.weight = mn_g_part_matrix(g, name, false, part, cols);
     block_named(name, stem, ".bias");
     p.bias = mn_g_part_vector(g, name, true, part);
+    return p;
+}
+
+mn_g_product mn_b_runs(mn_model_graph *g, const char *own, const mn_row_run *runs, uint32_t n,
+                       int64_t cols) {
+    mn_g_product p;
+    p.weight = mn_g_runs(g, own, ".weight", false, runs, n, cols);
+    p.bias = mn_g_runs(g, own, ".bias", true, runs, n, 0);
     return p;
 }
 
@@ -76,7 +83,7 @@ void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]) {
     for (int i = 0; i < 3; i++) {
         part.n = n_head[i] * head_dim[i];
         if (fused)
-            p[i] = find_part(g, "blk.%d.attn_qkv", part, g->hp.n_embd);
+            p[i] = mn_b_part(g, "blk.%d.attn_qkv", part, g->hp.n_embd);
         else
             p[i] = mn_b_product(g, apart[i], part.n, g->hp.n_embd);
         part.lo += part.n;
@@ -84,8 +91,7 @@ void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]) {
     mn_g_linear(g, x, 3, p, g->hp.row_norms ? whole : head_dim, qkv);
 }
 
-/* Heads of q or k, each normalised; y itself where the file has no weight for it. */
-static int32_t norm_heads(mn_model_graph *g, int32_t y, const char *name) {
+int32_t mn_b_norm_heads(mn_model_graph *g, int32_t y, const char *name) {
     const int64_t width = mn_g_layer(g)->head_dim_k;
     const int32_t w = mn_g_vector(g, name, !g->hp.head_norms, width);
     return w < 0 ? y : mn_g_rms_norm(g, y, w);
@@ -96,8 +102,8 @@ int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]) {
     int32_t q = mn_g_rope(g, qkv[0]);
     int32_t k = mn_g_rope(g, qkv[1]);
     if (g->hp.rotate_first) {
-        q = norm_heads(g, q, "blk.%d.attn_q_norm.weight");
-        k = norm_heads(g, k, "blk.%d.attn_k_norm.weight");
+        q = mn_b_norm_heads(g, q, "blk.%d.attn_q_norm.weight");
+        k = mn_b_norm_heads(g, k, "blk.%d.attn_k_norm.weight");
     }
     const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", true, l->n_head);
     const int32_t y = mn_g_attention(g, q, k, qkv[2], sinks);
@@ -120,8 +126,8 @@ int32_t mn_b_attention(mn_model_graph *g, int32_t x) {
         qkv[0] = norm_row(g, qkv[0], "blk.%d.attn_q_norm.weight");
         qkv[1] = norm_row(g, qkv[1], "blk.%d.attn_k_norm.weight");
     } else if (!g->hp.rotate_first) {
-        qkv[0] = norm_heads(g, qkv[0], "blk.%d.attn_q_norm.weight");
-        qkv[1] = norm_heads(g, qkv[1], "blk.%d.attn_k_norm.weight");
+        qkv[0] = mn_b_norm_heads(g, qkv[0], "blk.%d.attn_q_norm.weight");
+        qkv[1] = mn_b_norm_heads(g, qkv[1], "blk.%d.attn_k_norm.weight");
     }
     return mn_b_attend(g, qkv);
 }
@@ -135,10 +141,17 @@ int32_t mn_b_glu(mn_model_graph *g, int32_t x) {
         p[0] = mn_b_product(g, "blk.%d.ffn_gate", F, D);
         p[1] = mn_b_product(g, "blk.%d.ffn_up", F, D);
     } else { /* Phi-3: gate, then up */
-        const mn_row_part gate = {2 * F, 0, F};
-        const mn_row_part up = {2 * F, F, F};
-        p[0] = find_part(g, "blk.%d.ffn_up", gate, D);
-        p[1] = find_part(g, "blk.%d.ffn_up", up, D);
+        const mn_row_part gate = {
+            .total = 2 * F,
+            .n = F,
+        };
+        const mn_row_part up = {
+            .total = 2 * F,
+            .lo = F,
+            .n = F,
+        };
+        p[0] = mn_b_part(g, "blk.%d.ffn_up", gate, D);
+        p[1] = mn_b_part(g, "blk.%d.ffn_up", up, D);
     }
     int32_t y[2]; // [T, F] each
     mn_g_linear(g, x, 2, p, NULL, y);
@@ -171,17 +184,27 @@ static int32_t shared_experts(mn_model_graph *g, int32_t x, mn_glu_form form) {
     const int64_t F = mn_g_layer(g)->n_ff_shared;
     const int64_t D = g->hp.n_embd;
     const bool gated = mn_g_has(g, "blk.%d.ffn_gate_inp_shexp.weight");
+    const bool is_glu = mn_g_has(g, "blk.%d.ffn_gate_shexp.weight");
     mn_g_product p[2];
-    p[0] = mn_b_product(g, "blk.%d.ffn_gate_shexp", F, D);
-    p[1] = mn_b_product(g, "blk.%d.ffn_up_shexp", F, D);
     int32_t y[2]; // [T, F] each
-    mn_g_linear(g, x, 2, p, NULL, y);
-    y[0] = mn_g_glu(g, y[0], y[1], form);
+    if (is_glu) {
+        p[0] = mn_b_product(g, "blk.%d.ffn_gate_shexp", F, D);
+        p[1] = mn_b_product(g, "blk.%d.ffn_up_shexp", F, D);
+        mn_g_linear(g, x, 2, p, NULL, y);
+        y[0] = mn_g_glu(g, y[0], y[1], form);
+    } else {
+        p[0] = mn_b_product(g, "blk.%d.ffn_up_shexp", F, D);
+        mn_g_linear(g, x, 1, p, NULL, y);
+        y[0] = mn_g_act(g, y[0]);
+    }
     p[0] = mn_b_product(g, "blk.%d.ffn_down_shexp", D, F);
     mn_g_linear(g, y[0], 1, p, gated ? &D : NULL, y); // [T, 1, D] of the only choice
     if (!gated)
         return y[0];
-    const mn_g_route one = {.kind = MN_ROUTE_SIGMOID, .n_used = 1};
+    const mn_g_route one = {
+        .kind = MN_ROUTE_SIGMOID,
+        .n_used = 1,
+    };
     const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp_shexp", 1, D);
     int32_t experts;
     int32_t weights;
@@ -189,21 +212,28 @@ static int32_t shared_experts(mn_model_graph *g, int32_t x, mn_glu_form form) {
     return mn_g_moe_combine(g, y[0], weights);
 }
 
-/* Gate and up of the chosen experts, y: [T, J, F] each; stored as two tensors or as one. */
-static void expert_gates(mn_model_graph *g, int32_t x, int32_t experts, int32_t y[2]) {
+/* [T, J, F] of the chosen experts: gate and up, stored as two tensors or as one, or up and the
+ * activation alone. x: [T, D] */
+static int32_t expert_gates(mn_model_graph *g, int32_t x, int64_t D, int32_t experts,
+                            mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
     const int64_t F = l->n_ff_expert;
-    const int64_t D = g->hp.n_embd;
+    int32_t y[2] = {-1, -1};
     static const char both[] = "blk.%d.ffn_gate_up_exps.weight";
     mn_g_product p[2] = {{-1, -1}, {-1, -1}};
     if (mn_g_has(g, both)) {
         p[0].weight = mn_g_part_experts(g, both, l->n_expert, (mn_row_part){2 * F, 0, F}, D);
         p[1].weight = mn_g_part_experts(g, both, l->n_expert, (mn_row_part){2 * F, F, F}, D);
-    } else {
+    } else if (mn_g_has(g, "blk.%d.ffn_gate_exps.weight")) {
         p[0] = find_experts(g, "blk.%d.ffn_gate_exps", F, D);
         p[1] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
+    } else {
+        p[0] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
+        mn_g_moe_linear(g, x, experts, 1, p, y);
+        return mn_g_act(g, y[0]);
     }
     mn_g_moe_linear(g, x, experts, 2, p, y);
+    return mn_g_glu(g, y[0], y[1], form);
 }
 
 /* y: [T, J, F] of the chosen experts, each times its factor where the file has one: a product with
@@ -212,7 +242,11 @@ static int32_t scale_chosen(mn_model_graph *g, int32_t y, int32_t logits, int32_
     const mn_layer_shape *l = mn_g_layer(g);
     const mn_g_product factors = {
         mn_g_expert_factors(g, "blk.%d.ffn_down_exps.scale", l->n_expert, l->n_ff_expert), -1};
-    const mn_g_route one = {.kind = MN_ROUTE_SOFTMAX, .normalise = true, .n_used = 1};
+    const mn_g_route one = {
+        .kind = MN_ROUTE_SOFTMAX,
+        .normalise = true,
+        .n_used = 1,
+    };
     int32_t best;
     int32_t ones; // [T, 1]
     int32_t wide; // [T, J, F]
@@ -225,27 +259,34 @@ static int32_t scale_chosen(mn_model_graph *g, int32_t y, int32_t logits, int32_
 
 int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
-    const mn_g_route route = {g->hp.route, g->hp.route_normalise, g->hp.route_scale,
-                              l->n_expert_used};
+    const int64_t D = g->hp.n_latent ? g->hp.n_latent : g->hp.n_embd;
+    const mn_g_route route = {
+        .kind = g->hp.route,
+        .normalise = g->hp.route_normalise,
+        .scale = g->hp.route_scale,
+        .n_used = l->n_expert_used,
+    };
     int32_t experts;
     int32_t weights;
-    int32_t y[2]; // [T, n_expert_used, F] each
+    int32_t y; // [T, n_expert_used, ...]
     const int32_t bias = mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", true, l->n_expert);
     mn_g_moe_route(g, logits, bias, route, &experts, &weights);
-    expert_gates(g, x, experts, y);
-    const int32_t chosen = scale_chosen(g, mn_g_glu(g, y[0], y[1], form), logits, experts);
-    const mn_g_product down = find_experts(g, "blk.%d.ffn_down_exps", g->hp.n_embd, l->n_ff_expert);
-    mn_g_moe_linear(g, chosen, experts, 1, &down, y);
-    return mn_g_moe_combine(g, y[0], weights);
+    y = scale_chosen(g, expert_gates(g, x, D, experts, form), logits, experts);
+    const mn_g_product down = find_experts(g, "blk.%d.ffn_down_exps", D, l->n_ff_expert);
+    mn_g_moe_linear(g, y, experts, 1, &down, &y);
+    return mn_g_moe_combine(g, y, weights);
+}
+
+int32_t mn_b_add_shared(mn_model_graph *g, int32_t sum, int32_t x, mn_glu_form form) {
+    if (!mn_g_layer(g)->n_ff_shared)
+        return sum;
+    return mn_g_add(g, sum, shared_experts(g, x, form));
 }
 
 int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
     const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp", l->n_expert, g->hp.n_embd);
-    const int32_t sum = mn_b_experts(g, x, logits, form);
-    if (!l->n_ff_shared)
-        return sum;
-    return mn_g_add(g, sum, shared_experts(g, x, form));
+    return mn_b_add_shared(g, mn_b_experts(g, x, logits, form), x, form);
 }
 
 /* ---- begin, end ------------------------------------------------------------------------------ */

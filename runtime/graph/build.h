@@ -28,6 +28,9 @@ void mn_gb_end(mn_model_graph *g);
 /* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g
  * failed. */
 const float *mn_gb_widen(mn_model_graph *g, const char *name, bool optional, int64_t n);
+/* All elements of the tensor into to, if there is room for them; how many there are. 0: it is
+ * absent, or g has failed. "%d" in name is the layer that g is at. */
+int64_t mn_gb_flat(mn_model_graph *g, const char *name, bool optional, float *to, int64_t room);
 void mn_gb_check_biases(mn_model_graph *g); /* after all others: fails if a bias was left over */
 /* graph_unused.c, after all others: fails if a tensor is left over that the model needs. */
 void mn_gb_check_unused(mn_model_graph *g);

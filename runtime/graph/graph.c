@@ -236,15 +236,23 @@ static int32_t matrix(mn_model_graph *g, const char *name, uint32_t role, int64_
     return mn_gb_tensor(g, name, role, MN_I32, 2, dim);
 }
 
-/* Page table [S, P] and pages of KV group i > 0; how large pages are is the plugin's. */
+/* [S, P]; of states [S, 2]: what a step begins with, and what it leaves. */
+static int32_t graph_page_table(mn_model_graph *g, uint32_t i) {
+    const int64_t n_slots = MN_DIM(MN_SYM_SLOTS);
+    char name[32] = "pages";
+    if (g->hp.kv[i].state)
+        return matrix(g, "states", MN_ROLE_INPUT, n_slots, 2);
+    if (i)
+        snprintf(name, sizeof name, "pages.%u", i);
+    return matrix(g, name, MN_ROLE_INPUT, n_slots, MN_DIM(MN_SYM_PAGES));
+}
+
+/* Page table and pages of KV group i > 0; how large pages are is the plugin's. */
 static void graph_add_group(mn_model_graph *g, uint32_t i) {
     const int64_t one = 1;
-    char pages[32];
     char kv[32];
-    snprintf(pages, sizeof pages, "pages.%u", i);
     snprintf(kv, sizeof kv, "kv.%u", i);
-    const int64_t n_slots = MN_DIM(MN_SYM_SLOTS);
-    g->io.pages[i] = matrix(g, pages, MN_ROLE_INPUT, n_slots, MN_DIM(MN_SYM_PAGES));
+    g->io.pages[i] = graph_page_table(g, i);
     g->io.kv[i] = mn_gb_tensor(g, kv, MN_ROLE_STATE, MN_U8, 1, &one);
 }
 
@@ -254,7 +262,6 @@ static void add_io(mn_model_graph *g) {
     const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
     const int64_t Q = MN_DIM(MN_SYM_SEQS);
     const int64_t S = MN_DIM(MN_SYM_SLOTS);
-    const int64_t P = MN_DIM(MN_SYM_PAGES); /* of the group that needs most */
     const int64_t C = MN_DIM(MN_SYM_CTX);
     const int64_t slot = (int64_t)(sizeof(mn_slot) / 4);
     const int64_t params = (int64_t)(sizeof(mn_slot_params) / 4);
@@ -265,7 +272,7 @@ static void add_io(mn_model_graph *g) {
     io->pos = vector(g, "pos", MN_ROLE_INPUT, T);
     io->row_slot = vector(g, "row_slot", MN_ROLE_INPUT, T);
     io->seqs = matrix(g, "seqs", MN_ROLE_INPUT, Q, 4);
-    io->pages[0] = matrix(g, "pages", MN_ROLE_INPUT, S, P);
+    io->pages[0] = graph_page_table(g, 0);
     io->out_row = vector(g, "out_row", MN_ROLE_INPUT, O);
     io->out_slot = vector(g, "out_slot", MN_ROLE_INPUT, O);
     io->slots = matrix(g, "slots", MN_ROLE_STATE, S, slot);

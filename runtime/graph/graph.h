@@ -28,7 +28,8 @@ enum { MN_FEW_ROWS = MN_MAX_DRAFT + 1 };
 typedef struct {
     int32_t step, src, pos, row_slot, seqs, out_row, out_slot; /* inputs, all I32 */
     int32_t slots, history, params;                            /* state */
-    /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages */
+    /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages; of the
+     * group of states the table has two pages for each slot */
     int32_t pages[MN_MAX_KV_GROUP], kv[MN_MAX_KV_GROUP];
     /* of a graph with masks, and of one that scores; else -1: which ids may be drawn [O, V / 32] */
     int32_t mask;
@@ -67,8 +68,9 @@ typedef struct {
     uint8_t *asked;   /* per tensor of the model: whether a builder asked for it */
     mn_status status; /* the first failure; later appends do nothing */
     size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
-    mn_node node; /* between mn_gb_begin and mn_gb_end */
-    int layer;    /* of nodes and of names with "%d"; -1 = none: begin and end of the graph */
+    mn_node node;      /* between mn_gb_begin and mn_gb_end */
+    uint32_t n_states; /* operations with a state so far */
+    int layer;         /* of nodes and of names with "%d"; -1 = none: begin and end of the graph */
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
@@ -149,6 +151,22 @@ int32_t mn_g_experts(mn_model_graph *g, const char *name, bool optional, int64_t
 typedef struct {
     int64_t total, lo, n;
 } mn_row_part;
+/* `count` runs of n rows, the first from lo on, each step rows behind the one before, of the tensor
+ * stem.weight (or .bias) of `total` rows. */
+typedef struct {
+    const char *stem;
+    int64_t total, lo, n, step, count;
+} mn_row_run;
+/* The runs one behind the other as a matrix of the graph, called own and ending; all are of one
+ * type. cols 0: a vector, F32. Optional: -1 if the model has none of them. */
+int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool optional,
+                  const mn_row_run *runs, uint32_t n, int64_t cols);
+/* All elements of n tensors one behind the other, F32 that the graph owns: small ones, whose dims
+ * of 1 do not matter. factors [dim[0]]: of each row; NULL: none. */
+int32_t mn_g_dense_f32(mn_model_graph *g, const char *const *names, uint32_t n, bool optional,
+                       uint32_t n_dim, const int64_t *dim, const float *factors);
+/* n zeros in the graph's memory while it is built; NULL: g has failed. */
+float *mn_g_scratch(mn_model_graph *g, int64_t n);
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part);
 int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_row_part part,
                          int64_t cols);
@@ -177,6 +195,8 @@ bool mn_g_has(const mn_model_graph *g, const char *name);
 /* graph_ops.c: one per op. positions: learned ones, or -1. */
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t positions);
 int32_t mn_g_rms_norm(mn_model_graph *g, int32_t x, int32_t weight);
+/* With an epsilon of its own and no offset. weight: [D], or [H, D] with x [T, H, D]. */
+int32_t mn_g_rms_norm_of(mn_model_graph *g, int32_t x, int32_t weight, double eps);
 /* RMS norm over all heads at once: x [T, H * D] in, [T, H, D] out. */
 int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_t head_dim);
 int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
@@ -195,7 +215,24 @@ static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g) {
 int32_t mn_g_rope(mn_model_graph *g, int32_t x);
 /* KV_STORE and ATTENTION of one layer, in its KV group. sinks: -1 = none. */
 int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks);
-int32_t mn_g_act(mn_model_graph *g, int32_t x);
+/* The operations with a state; each gets a layer of its own in the group of states. */
+int32_t mn_g_conv_state(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
+typedef struct {
+    int32_t xbc, dt, a, d, dt_bias;
+    int64_t n_head;
+    bool a_is_log;
+} mn_g_scan;
+int32_t mn_g_ssm_scan(mn_model_graph *g, const mn_g_scan *s); /* [T, G, K / G]; G 1: [T, K] */
+typedef struct {
+    int32_t qkv, gate, beta, a, dt_bias;
+    int64_t n_head, dim_v;
+    bool a_is_log;
+} mn_g_delta;
+int32_t mn_g_gated_delta(mn_model_graph *g, const mn_g_delta *d); /* [T, Hv, Dv] */
+int32_t mn_g_act(mn_model_graph *g, int32_t x);                   /* the model's */
+int32_t mn_g_act_of(mn_model_graph *g, int32_t x, uint32_t kind); /* MN_ACT_* */
+/* kind(gate) times up, whatever the model's activation is */
+int32_t mn_g_glu_of(mn_model_graph *g, int32_t gate, int32_t up, uint32_t kind);
 typedef struct {
     double alpha, limit, up_offset; /* zero: the plain form; see GLU in docs/ops.md */
 } mn_glu_form;

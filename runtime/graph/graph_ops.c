@@ -48,17 +48,22 @@ int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t posit
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */
-static int32_t rms_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t y) {
+static int32_t rms_norm(mn_model_graph *g, int32_t x, int32_t weight, double eps, double offset,
+                        int32_t y) {
     mn_gb_begin(g, MN_OP_RMS_NORM);
     mn_gb_in(g, x);
     mn_gb_in(g, weight);
-    mn_gb_attr_f64(g, g->hp.norm_eps);
-    mn_gb_attr_f64(g, g->hp.norm_offset);
+    mn_gb_attr_f64(g, eps);
+    mn_gb_attr_f64(g, offset);
     return graph_op_end(g, y);
 }
 
 int32_t mn_g_rms_norm(mn_model_graph *g, int32_t x, int32_t weight) {
-    return rms_norm(g, x, weight, like(g, "norm", x));
+    return rms_norm(g, x, weight, g->hp.norm_eps, g->hp.norm_offset, like(g, "norm", x));
+}
+
+int32_t mn_g_rms_norm_of(mn_model_graph *g, int32_t x, int32_t weight, double eps) {
+    return rms_norm(g, x, weight, eps, 0, like(g, "norm", x));
 }
 
 int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_t head_dim) {
@@ -67,7 +72,7 @@ int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_
     const int64_t rows = graph_op_tensor(g, x)->dim[0];
     const int64_t n_head = graph_op_tensor(g, x)->dim[1] / head_dim;
     const int32_t y = mn_gb_interior(g, "norm", rows, n_head, head_dim);
-    return rms_norm(g, x, weight, y);
+    return rms_norm(g, x, weight, g->hp.norm_eps, g->hp.norm_offset, y);
 }
 
 int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias) {
@@ -184,12 +189,96 @@ int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32
     return graph_op_end(g, y);
 }
 
+/* ---- states ---------------------------------------------------------------------------------- */
+/* ROW_POS, SEQS, STATES and STATE, in this order in all three. */
+static void state_operands(mn_model_graph *g) {
+    const uint32_t group = (uint32_t)MN_MAX(g->hp.state_group, 0);
+    mn_gb_in(g, g->row_pos);
+    mn_gb_in(g, g->io.seqs);
+    mn_gb_in(g, g->io.pages[group]);
+    mn_gb_in(g, g->io.kv[group]);
+}
+
+/* LAYER and GROUP, the first two attributes. A builder that asks for a state where the model has
+ * none found a tensor to be missing. */
+static void state_attrs(mn_model_graph *g) {
+    mn_gb_attr(g, g->n_states++);
+    mn_gb_attr(g, (uint64_t)MN_MAX(g->hp.state_group, 0));
+}
+
+int32_t mn_g_conv_state(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias) {
+    mn_gb_begin(g, MN_OP_CONV_STATE);
+    mn_gb_in(g, x);
+    mn_gb_in(g, weight);
+    state_operands(g);
+    mn_gb_in(g, bias);
+    state_attrs(g);
+    return graph_op_end(g, like(g, "conv", x));
+}
+
+int32_t mn_g_ssm_scan(mn_model_graph *g, const mn_g_scan *s) {
+    const mn_ssm *h = &g->hp.ssm;
+    const int64_t T = MN_DIM(MN_SYM_TOKENS);
+    const bool is_one = h->n_group == 1;
+    int32_t y;
+    if (is_one)
+        y = mn_gb_interior(g, "scan", T, h->inner, 0);
+    else
+        y = mn_gb_interior(g, "scan", T, h->n_group, h->inner / h->n_group);
+    mn_gb_begin(g, MN_OP_SSM_SCAN);
+    mn_gb_in(g, s->xbc);
+    mn_gb_in(g, s->dt);
+    mn_gb_in(g, s->a);
+    mn_gb_in(g, s->d);
+    mn_gb_in(g, s->dt_bias);
+    state_operands(g);
+    state_attrs(g);
+    mn_gb_attr(g, (uint64_t)h->n_group);
+    mn_gb_attr(g, s->a_is_log);
+    mn_gb_attr_f64(g, h->dt_min);
+    mn_gb_attr_f64(g, h->dt_max);
+    return graph_op_end(g, y);
+}
+
+int32_t mn_g_gated_delta(mn_model_graph *g, const mn_g_delta *d) {
+    const double squares_eps = 1e-6; /* of q and k: a constant of the families */
+    const mn_ssm *h = &g->hp.ssm;
+    const int32_t y = mn_gb_interior(g, "delta", MN_DIM(MN_SYM_TOKENS), d->n_head, d->dim_v);
+    mn_gb_begin(g, MN_OP_GATED_DELTA);
+    mn_gb_in(g, d->qkv);
+    mn_gb_in(g, d->gate);
+    mn_gb_in(g, d->beta);
+    mn_gb_in(g, d->a);
+    mn_gb_in(g, d->dt_bias);
+    state_operands(g);
+    state_attrs(g);
+    mn_gb_attr(g, (uint64_t)h->n_group);
+    mn_gb_attr(g, h->heads_in_turn);
+    mn_gb_attr(g, d->a_is_log);
+    mn_gb_attr_f64(g, squares_eps);
+    mn_gb_attr_f64(g, 0);
+    mn_gb_attr_f64(g, h->beta_scale);
+    return graph_op_end(g, y);
+}
+
 /* ---- element by element ---------------------------------------------------------------------- */
-int32_t mn_g_act(mn_model_graph *g, int32_t x) {
+int32_t mn_g_act_of(mn_model_graph *g, int32_t x, uint32_t kind) {
     mn_gb_begin(g, MN_OP_ACT);
     mn_gb_in(g, x);
-    mn_gb_attr(g, g->hp.act);
+    mn_gb_attr(g, kind);
     return graph_op_end(g, like(g, "act", x));
+}
+
+int32_t mn_g_act(mn_model_graph *g, int32_t x) {
+    return mn_g_act_of(g, x, g->hp.act);
+}
+
+int32_t mn_g_glu_of(mn_model_graph *g, int32_t gate, int32_t up, uint32_t kind) {
+    mn_gb_begin(g, MN_OP_GLU);
+    mn_gb_in(g, gate);
+    mn_gb_in(g, up);
+    mn_gb_attr(g, kind);
+    return graph_op_end(g, like(g, "glu", gate));
 }
 
 int32_t mn_g_glu(mn_model_graph *g, int32_t gate, int32_t up, mn_glu_form form) {

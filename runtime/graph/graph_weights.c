@@ -209,6 +209,36 @@ const float *mn_gb_widen(mn_model_graph *g, const char *full, bool optional, int
     return widen_vector(g, &e->info);
 }
 
+/* All elements of a tensor in the order of its dims, its parts one behind the other. */
+static void flat_values(const mn_tensor_info *t, float *to) {
+    for (uint32_t p = 0; p < t->n_parts; p++) {
+        const mn_plane *part = mn_tensor_plane(t, p, 0);
+        int64_t at[MN_MAX_DIM] = {0};
+        int64_t n = 1;
+        for (uint32_t d = 0; d < t->n_dim; d++)
+            n *= part->dim[d];
+        for (int64_t i = 0; i < n; i++) {
+            mn_plane one = *part;
+            for (uint32_t d = 0; d < t->n_dim; d++)
+                one.ptr = (const char *)one.ptr + at[d] * part->stride[d];
+            *to++ = graph_weight_value_at(&one, 0);
+            for (uint32_t d = t->n_dim; d-- && ++at[d] == part->dim[d];)
+                at[d] = 0;
+        }
+    }
+}
+
+int64_t mn_gb_flat(mn_model_graph *g, const char *name, bool optional, float *to, int64_t room) {
+    char full[NAME];
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
+    if (!e || !check_widenable(g, &e->info))
+        return 0;
+    if ((int64_t)e->n_elements <= room)
+        flat_values(&e->info, to);
+    return (int64_t)e->n_elements;
+}
+
 /* A weight of the graph from an entry; a vector in parts is gathered: plugins get it as one. */
 static int32_t weight_of(mn_model_graph *g, const char *name, const mn_model_tensor_entry *e,
                          uint32_t n_dim, const int64_t *dim) {
@@ -273,19 +303,39 @@ static mn_plane cut_plane(const mn_plane *p, int64_t lo, int64_t n) {
     return cut;
 }
 
-/* Rows per part of a cut: plugins want parts of one height (but the last), also where the cut
- * begins inside one. */
-static int64_t cut_height(const mn_tensor_info *t, int64_t lo, int64_t n) {
-    int64_t a = mn_tensor_plane(t, 0, 0)->dim[0];
-    int64_t b = lo % a;
-    if (t->n_parts == 1)
-        return n;
+/* Rows [lo, lo + n) of a tensor: what a weight of the graph is put together from. */
+typedef struct {
+    const mn_model_tensor_entry *e;
+    int64_t lo, n;
+} row_piece;
+
+static int64_t rows_of_part(const mn_tensor_info *t) {
+    return mn_tensor_plane(t, 0, 0)->dim[0];
+}
+
+static int64_t greatest_divisor(int64_t a, int64_t b) {
     while (b) {
         const int64_t rest = a % b;
         a = b;
         b = rest;
     }
     return a;
+}
+
+/* Rows per part of a cut: plugins want parts of one height (but the last), also where a piece
+ * begins inside of a stored part. */
+static int64_t cut_height(const row_piece *p, uint32_t n) {
+    int64_t height = n == 1 && p->e->info.n_parts == 1 ? p->n : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_tensor_info *t = &p[i].e->info;
+        if (n > 1)
+            height = greatest_divisor(height, p[i].n);
+        if (t->n_parts == 1)
+            continue;
+        height = greatest_divisor(height, rows_of_part(t));
+        height = greatest_divisor(height, p[i].lo % rows_of_part(t));
+    }
+    return height;
 }
 
 /* Rows [lo, lo + n) of part p, whose planes go to `to`. */
@@ -319,30 +369,38 @@ static uint32_t cut_parts(const mn_tensor_info *t, int64_t lo, int64_t n, int64_
     return n_parts;
 }
 
-/* An entry of the graph's own with rows [lo, lo + n) of e; NULL = out of memory, and g has
+/* An entry of the graph's own with the pieces one behind the other; NULL = out of memory, and g has
  * failed. */
-static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_entry *e,
-                                       int64_t lo, int64_t n) {
-    const int64_t height = cut_height(&e->info, lo, n);
-    const size_t most = (size_t)(n / height) + e->info.n_parts;
-    const uint64_t total = (uint64_t)e->info.dim[0];
+static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const row_piece *p, uint32_t n) {
+    const int64_t height = cut_height(p, n);
+    size_t most = 0;
+    int64_t rows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        most += (size_t)(p[i].n / height) + p[i].e->info.n_parts;
+        rows += p[i].n;
+    }
+    const mn_tensor_info *t = &p->e->info;
+    const uint64_t total = (uint64_t)t->dim[0];
     mn_model_tensor_entry *cut = mn_arena_alloc(&g->arena, 1, sizeof *cut);
-    mn_plane *planes = mn_arena_alloc(&g->arena, most * e->info.n_planes, sizeof *planes);
+    mn_plane *planes = mn_arena_alloc(&g->arena, most * t->n_planes, sizeof *planes);
     if (!cut || !planes) {
         mn_gb_no_memory(g);
         return NULL;
     }
-    *cut = *e;
+    *cut = *p->e;
     cut->info.planes = planes;
     cut->info.plane_stride = sizeof *planes;
-    cut->info.n_parts = cut_parts(&e->info, lo, n, height, planes);
-    cut->info.dim[0] = n;
-    cut->n_elements = e->n_elements / total * (uint64_t)n;
-    cut->bytes = e->bytes / total * (uint64_t)n;
+    cut->info.n_parts = 0;
+    for (uint32_t i = 0; i < n; i++)
+        cut->info.n_parts += cut_parts(&p[i].e->info, p[i].lo, p[i].n, height,
+                                       planes + (size_t)cut->info.n_parts * t->n_planes);
+    cut->info.dim[0] = rows;
+    cut->n_elements = p->e->n_elements / total * (uint64_t)rows;
+    cut->bytes = p->e->bytes / total * (uint64_t)rows;
     return cut;
 }
 
-/* The same of some rows, as a tensor of the graph with a name of its own. */
+/* Some rows of a tensor, as one of the graph with a name of its own. */
 static int32_t graph_weight_part_of(mn_model_graph *g, const char *name, bool optional,
                                     mn_row_part part, uint32_t n_dim, int64_t cols) {
     char full[NAME];
@@ -353,11 +411,86 @@ static int32_t graph_weight_part_of(mn_model_graph *g, const char *name, bool op
     const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
     if (!e || !graph_weight_fits(g, &e->info, n_dim, stored))
         return -1;
-    const mn_model_tensor_entry *cut = cut_rows(g, e, part.lo, part.n);
+    const row_piece piece = {e, part.lo, part.n};
+    const mn_model_tensor_entry *cut = cut_rows(g, &piece, 1);
     if (!cut)
         return -1;
     snprintf(own, sizeof own, "%s[%lld]", full, (long long)part.lo);
     return weight_of(g, own, cut, n_dim, dim);
+}
+
+/* Rows of two tensors stand in one weight: they have to be stored alike. */
+static bool check_alike(mn_model_graph *g, const mn_tensor_info *a, const mn_tensor_info *b) {
+    const bool alike = a->dtype.id == b->dtype.id && a->n_planes == b->n_planes;
+    if (alike)
+        return true;
+    mn_status st = mn_fail(g->err, MN_UNSUPPORTED,
+                           "%s: tensor %.*s has the type %s; expected %s, as tensor %.*s has, "
+                           "whose rows are in the same product",
+                           g->model->path, MN_STR_ARG(b->native), mn_dtype_name(b->dtype.id),
+                           mn_dtype_name(a->dtype.id), MN_STR_ARG(a->native));
+    return mn_gb_fail(g, st);
+}
+
+/* The entry of a run's tensor; NULL: it is absent, or g has failed. first: of the run before it. */
+static const mn_model_tensor_entry *find_run(mn_model_graph *g, const char *ending, bool optional,
+                                             const mn_row_run *r, int64_t cols,
+                                             const mn_model_tensor_entry *first) {
+    const int64_t stored[] = {r->total, cols};
+    char name[NAME];
+    char full[NAME];
+    snprintf(name, sizeof name, "%s%s", r->stem, ending);
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, optional && !first);
+    if (!e || !graph_weight_fits(g, &e->info, cols ? 2 : 1, stored))
+        return NULL;
+    return !first || check_alike(g, &first->info, &e->info) ? e : NULL;
+}
+
+/* All pieces of the runs, [*n_pieces]; NULL: a tensor is absent, or g has failed. */
+static row_piece *pieces_of(mn_model_graph *g, const char *ending, bool optional,
+                            const mn_row_run *runs, uint32_t n, int64_t cols, uint32_t *n_pieces) {
+    const mn_model_tensor_entry *e = NULL;
+    row_piece *to;
+    *n_pieces = 0;
+    for (uint32_t i = 0; i < n; i++)
+        *n_pieces += (uint32_t)runs[i].count;
+    row_piece *pieces = mn_arena_alloc(&g->arena, *n_pieces, sizeof *pieces);
+    if (!pieces)
+        mn_gb_no_memory(g);
+    to = pieces;
+    for (uint32_t i = 0; i < n && pieces; i++) {
+        const mn_row_run *r = &runs[i];
+        e = find_run(g, ending, optional, r, cols, e);
+        if (!e)
+            return NULL;
+        for (int64_t k = 0; k < r->count; k++) {
+            to->e = e;
+            to->lo = r->lo + k * r->step;
+            to->n = r->n;
+            to++;
+        }
+    }
+    return pieces;
+}
+
+int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool optional,
+                  const mn_row_run *runs, uint32_t n, int64_t cols) {
+    char name[NAME];
+    char full[NAME];
+    uint32_t n_pieces;
+    int64_t dim[] = {0, cols};
+    row_piece *pieces = pieces_of(g, ending, optional, runs, n, cols, &n_pieces);
+    if (!pieces)
+        return -1;
+    const mn_model_tensor_entry *e = cut_rows(g, pieces, n_pieces);
+    if (!e)
+        return -1;
+    for (uint32_t i = 0; i < n_pieces; i++)
+        dim[0] += pieces[i].n;
+    snprintf(name, sizeof name, "%s%s", own, ending);
+    full_name(g, name, full);
+    return weight_of(g, full, e, cols ? 2 : 1, dim);
 }
 
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part) {

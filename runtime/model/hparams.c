@@ -12,6 +12,7 @@ typedef struct {
     bool full_first;
     bool whole_window;      /* the window counts both sides: half of it before a row, half behind */
     int64_t no_rope_period; /* every p-th layer has no rotation */
+    bool asks_rope;         /* none has, unless rope.scaling.finetuned is true */
     bool no_rope_with_window; /* where some layers slide, the others have no rotation */
     double rope_theta_swa;    /* base of window layers, which no scaling applies to */
     bool swa_unscaled;        /* the same with the base of the full layers */
@@ -22,9 +23,10 @@ typedef struct {
     bool adjacent; /* GGUF's rows of q and k are reordered: neighbouring elements rotate */
     /* as in mn_hparams */
     bool head_norms, row_norms, rotate_first, post_norms, zero_window, bidirectional;
-    bool logit_factor; /* logit_scale multiplies; else it divides */
-    int64_t window;    /* where no key says one; 0: then no layer slides */
-    bool needs_window; /* some layers always slide */
+    bool heads_in_turn; /* GGUF's heads of v read those of q and k in turn */
+    bool logit_factor;  /* logit_scale multiplies; else it divides */
+    int64_t window;     /* where no key says one; 0: then no layer slides */
+    bool needs_window;  /* some layers always slide */
     uint32_t route;
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
     int64_t attn_scale_from_embd_n_layer;
@@ -82,7 +84,46 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
     return st;
 }
 
+/* ---- what a layer is ------------------------------------------------------------------------- */
+static bool has_in_layer(const mn_canonical *m, int64_t layer, const char *name) {
+    char full[64];
+    snprintf(full, sizeof full, "blk.%lld.%s", (long long)layer, name);
+    return mn_canonical_tensor(m, full) != NULL;
+}
+
+/* Every operation with a state is behind a convolution. */
+static bool has_state(const mn_canonical *m, int64_t layer) {
+    return has_in_layer(m, layer, "ssm_conv1d.weight") ||
+           has_in_layer(m, layer, "ssm_conv1d_q.weight") ||
+           has_in_layer(m, layer, "shortconv.conv.weight");
+}
+
+/* Where no layer has a state, all attend: what is missing then is said by the graph. The delta
+ * rule's layers have an attn_qkv, too. state_group becomes 0 where there are states. */
+static void find_mixers(const mn_canonical *m, mn_hparams *h, mn_layer_shape *layers) {
+    h->state_group = -1;
+    for (int64_t i = 0; i < h->n_layer; i++)
+        if (has_state(m, i))
+            h->state_group = 0;
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        const bool fused = has_in_layer(m, i, "attn_qkv.weight") && !has_state(m, i);
+        const bool own = fused || has_in_layer(m, i, "attn_k.weight");
+        layers[i].attends = own || h->state_group < 0;
+    }
+}
+
 /* ---- layers ---------------------------------------------------------------------------------- */
+
+/* A count of 0 is that of a layer without attention. */
+static mn_status check_mixer(const mn_hp_reader *r, int64_t i, bool attends, int64_t n_head_kv,
+                             bool told) {
+    const bool is_zero = n_head_kv == 0;
+    if (attends != is_zero || (!attends && !told))
+        return MN_OK;
+    return mn_fail(r->err, MN_BAD_FILE,
+                   "%s: %s.attention.head_count_kv is %lld in layer %lld, which has %s attention",
+                   r->m->path, r->arch, (long long)n_head_kv, (long long)i, attends ? "" : "no");
+}
 
 /* Query heads are shared out evenly among those of keys and values. */
 static mn_status check_heads(const mn_hp_reader *r, const mn_hparams *h, int64_t i, int64_t n_head,
@@ -111,19 +152,40 @@ static mn_status share_width(const mn_hp_reader *r, const mn_hparams *h, int64_t
     return MN_OK;
 }
 
+/* Heads of q and of k by layer; 0 where a layer has no attention. */
+static mn_status read_head_counts(const mn_hp_reader *r, const mn_hparams *h,
+                                  mn_layer_shape *layers) {
+    int64_t head[MN_MAX_LAYER] = {0};
+    int64_t kv[MN_MAX_LAYER] = {0};
+    const int64_t lo = h->state_group < 0;
+    bool told = false; /* which layers attend, by zeros */
+    mn_status st = mn_hp_each_int(r, "attention.head_count", h->n_layer, lo, 65536, head);
+    memcpy(kv, head, sizeof kv);
+    if (!st)
+        st = mn_hp_each_int(r, "attention.head_count_kv", h->n_layer, lo, 65536, kv);
+    for (int64_t i = 0; i < h->n_layer; i++)
+        told = told || !kv[i];
+    for (int64_t i = 0; i < h->n_layer && !st; i++) {
+        mn_layer_shape *l = &layers[i];
+        if (l->attends)
+            st = mn_hp_need(r, "attention.head_count", head[i]);
+        if (!st)
+            st = check_mixer(r, i, l->attends, kv[i], told);
+        if (st || !l->attends)
+            continue;
+        l->n_head = head[i];
+        l->n_head_kv = kv[i];
+        st = check_heads(r, h, i, head[i], kv[i]);
+    }
+    return st;
+}
+
 /* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
 static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
                                     mn_layer_shape *layers) {
-    int64_t head[MN_MAX_LAYER] = {0};
-    int64_t kv[MN_MAX_LAYER] = {0};
     int64_t k[2] = {0};
     int64_t v[2] = {0};
-    mn_status st = mn_hp_each_int(r, "attention.head_count", h->n_layer, 65536, head);
-    if (!st)
-        st = mn_hp_need(r, "attention.head_count", head[0]);
-    memcpy(kv, head, sizeof kv);
-    if (!st)
-        st = mn_hp_each_int(r, "attention.head_count_kv", h->n_layer, 65536, kv);
+    mn_status st = read_head_counts(r, h, layers);
     if (!st)
         st = mn_hp_int(r, "attention.key_length", 1, 65536, &k[0]);
     if (!st)
@@ -137,12 +199,11 @@ static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
     for (int64_t i = 0; i < h->n_layer && !st; i++) {
         mn_layer_shape *l = &layers[i];
         const int swa = l->window > 0;
-        l->n_head = head[i];
-        l->n_head_kv = kv[i];
+        if (!l->attends)
+            continue;
         l->head_dim_k = k[swa];
-        st = check_heads(r, h, i, head[i], kv[i]);
-        if (!st && !l->head_dim_k)
-            st = share_width(r, h, head[i], &l->head_dim_k);
+        if (!l->head_dim_k)
+            st = share_width(r, h, l->n_head, &l->head_dim_k);
         if (v[swa])
             l->head_dim_v = v[swa];
         else
@@ -171,11 +232,12 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
     enum { BIG = 1 << 24 };
     int64_t ff[MN_MAX_LAYER] = {0};
     int64_t expert[MN_MAX_LAYER] = {0};
-    mn_status st = mn_hp_each_int(r, "expert_feed_forward_length", h->n_layer, BIG, expert);
+    const int64_t lo = h->state_group < 0; /* a layer may be nothing but its state */
+    mn_status st = mn_hp_each_int(r, "expert_feed_forward_length", h->n_layer, lo, BIG, expert);
     memcpy(ff, expert, sizeof ff); /* a model of experts alone may leave it out */
     if (!st)
-        st = mn_hp_each_int(r, "feed_forward_length", h->n_layer, BIG, ff);
-    if (!st)
+        st = mn_hp_each_int(r, "feed_forward_length", h->n_layer, lo, BIG, ff);
+    if (!st && lo)
         st = mn_hp_need(r, "feed_forward_length", ff[0]);
     for (int64_t i = 0; i < h->n_layer && !st; i++) {
         layers[i].n_ff = ff[i];
@@ -265,17 +327,22 @@ static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const 
                               mn_layer_shape *layers) {
     uint8_t none[MN_MAX_LAYER] = {0};
     bool told = false;
-    mn_status st = mn_hp_layers(r, "rope.no_rope_layers", h->n_layer, none, &told);
     bool any_slides = false;
+    bool asked = false;
+    mn_status st = mn_hp_layers(r, "rope.no_rope_layers", h->n_layer, none, &told);
+    if (!st)
+        st = mn_hp_bool(r, "rope.scaling.finetuned", &asked);
     for (int64_t i = 0; i < h->n_layer; i++)
         any_slides = any_slides || layers[i].window;
     for (int64_t i = 0; !st && i < h->n_layer; i++) {
         bool without = f->no_rope_period && (i + 1) % f->no_rope_period == 0;
         if (f->no_rope_with_window)
             without = any_slides && !layers[i].window;
+        if (f->asks_rope)
+            without = !asked;
         if (told)
             without = none[i];
-        if (without)
+        if (without || !layers[i].attends)
             layers[i].rope = -1;
         else
             layers[i].rope = 0;
@@ -285,9 +352,7 @@ static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const 
 
 /* Some layers of a model with experts may be dense: those without a router. */
 static bool has_router(const mn_canonical *m, int64_t layer) {
-    char name[64];
-    snprintf(name, sizeof name, "blk.%lld.ffn_gate_inp.weight", (long long)layer);
-    return mn_canonical_tensor(m, name) != NULL;
+    return has_in_layer(m, layer, "ffn_gate_inp.weight");
 }
 
 /* Every layer has experts if none has a router: that one is missing is said by the graph. */
@@ -321,6 +386,8 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
     if (!st && gating)
         h->route = kinds[gating];
     if (!st)
+        st = mn_hp_int(r, "moe_latent_size", 0, 1 << 24, &h->n_latent);
+    if (!st)
         st = mn_hp_bool(r, "expert_weights_norm", &h->route_normalise);
     if (!st)
         st = mn_hp_real(r, "expert_weights_scale", 0, 1e6, &h->route_scale);
@@ -335,6 +402,8 @@ static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, con
     double said = f->attn_scale;
     mn_status st = mn_hp_real(r, "attention.scale", 0, 1e9, &said);
     for (int64_t i = 0; i < h->n_layer; i++) {
+        if (!layers[i].attends)
+            continue;
         const int64_t width = from_embd ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;
         if (said > 0)
             layers[i].attn_scale = said;
@@ -344,26 +413,104 @@ static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, con
     return st;
 }
 
-/* One KV group per window and shape of keys and values, in the order of their first layers. */
+/* One KV group per window and shape of keys and values, in the order of their first layers; behind
+ * them one of all states. */
 static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers) {
     uint32_t n_layers[MN_MAX_KV_GROUP] = {0};
+    const uint32_t most = MN_MAX_KV_GROUP - (h->state_group >= 0);
     for (int64_t i = 0; i < h->n_layer; i++) {
         mn_layer_shape *l = &layers[i];
-        const mn_kv_group want = {l->window,     l->n_head_kv,     l->head_dim_k,
-                                  l->head_dim_v, h->bidirectional, 0};
+        if (!l->attends)
+            continue;
+        const mn_kv_group want = {
+            .window = l->window,
+            .n_head_kv = l->n_head_kv,
+            .head_dim_k = l->head_dim_k,
+            .head_dim_v = l->head_dim_v,
+            .one_step = h->bidirectional,
+        };
         uint32_t at = 0;
         while (at < h->n_kv && memcmp(&h->kv[at], &want, sizeof want))
             at++;
-        if (at == MN_MAX_KV_GROUP)
+        if (at == most)
             return mn_fail(r->err, MN_UNSUPPORTED,
-                           "%s: its layers keep keys and values in more than %d ways (window, "
+                           "%s: its layers keep keys and values in more than %u ways (window, "
                            "%s.attention.head_count_kv, key_length)",
-                           r->m->path, MN_MAX_KV_GROUP, r->arch);
+                           r->m->path, most, r->arch);
         h->kv[at] = want;
         h->n_kv = MN_MAX(h->n_kv, at + 1);
         l->kv_group = at;
         l->kv_layer = n_layers[at]++;
     }
+    if (h->state_group < 0)
+        return MN_OK;
+    h->state_group = (int32_t)h->n_kv;
+    h->kv[h->n_kv++] = (mn_kv_group){.state = 1};
+    return MN_OK;
+}
+
+/* Sizes of the states; whether they agree with the tensors is the graph's question. */
+static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
+    enum { BIG = 1 << 24 };
+    mn_ssm *s = &h->ssm;
+    const struct {
+        const char *key;
+        int64_t *to;
+    } sizes[] = {{"ssm.conv_kernel", &s->conv},      {"shortconv.l_cache", &s->conv},
+                 {"ssm.state_size", &s->state},      {"ssm.inner_size", &s->inner},
+                 {"ssm.time_step_rank", &s->n_head}, {"ssm.group_count", &s->n_group}};
+    const struct {
+        const char *key;
+        double *to;
+    } numbers[] = {{"ssm.time_step_min", &s->dt_min},
+                   {"ssm.time_step_max", &s->dt_max},
+                   {"ssm.beta_scale", &s->beta_scale},
+                   {"ssm.in_scale", &s->in_scale},
+                   {"ssm.out_scale", &s->out_scale}};
+    mn_status st = MN_OK;
+    s->n_group = 1;
+    for (size_t i = 0; i < MN_COUNT(sizes) && !st; i++)
+        st = mn_hp_int(r, sizes[i].key, 1, BIG, sizes[i].to);
+    for (size_t i = 0; i < MN_COUNT(numbers) && !st; i++)
+        st = mn_hp_real(r, numbers[i].key, 0, 1e9, numbers[i].to);
+    if (!st)
+        st = mn_hp_reals(r, "ssm.part_scales", MN_COUNT(s->parts), s->parts);
+    if (!st)
+        st = mn_hp_bool(r, "ssm.norm_before_gate", &s->norm_first);
+    if (!st)
+        st = mn_hp_bool(r, "ssm.heads_in_turn", &s->heads_in_turn);
+    return st;
+}
+
+/* The key as the checkpoint calls it. */
+static mn_str shown_key(const mn_hp_reader *r, const char *key) {
+    char full[64];
+    snprintf(full, sizeof full, "%s.%s", r->arch, key);
+    const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
+    return e ? mn_meta_shown_key(e) : mn_str_of(key);
+}
+
+static mn_status fail_ssm(const mn_hp_reader *r, const char *key, int64_t found, const char *what) {
+    return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %lld, expected %s", r->m->path,
+                   MN_STR_ARG(shown_key(r, key)), (long long)found, what);
+}
+
+/* What the blocks of a layer divide by, where some layer has the operation. */
+static mn_status check_ssm(const mn_hp_reader *r, const mn_hparams *h) {
+    const mn_ssm *s = &h->ssm;
+    const char *conv = s->inner ? "ssm.conv_kernel" : "shortconv.l_cache";
+    if (h->state_group < 0)
+        return MN_OK;
+    if (s->conv < 2)
+        return fail_ssm(r, conv, s->conv, "2 or more rows");
+    if (!s->inner)
+        return MN_OK;
+    if (s->n_head < 1 || s->inner % s->n_head)
+        return fail_ssm(r, "ssm.inner_size", s->inner, "a multiple of ssm.time_step_rank");
+    if (s->n_head % s->n_group)
+        return fail_ssm(r, "ssm.time_step_rank", s->n_head, "a multiple of ssm.group_count");
+    if (!s->state)
+        return fail_ssm(r, "ssm.state_size", 0, "1 or more");
     return MN_OK;
 }
 
@@ -374,6 +521,7 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
     if (!layers)
         return mn_fail_memory(r->err, (uint64_t)h->n_layer * sizeof *layers);
     h->layer = layers;
+    find_mixers(r->m, h, layers);
     mn_status st = read_window(r, f, h, layers);
     if (!st)
         st = hparams_read_heads(r, h, layers);
@@ -389,9 +537,14 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
         st = read_no_rope(r, f, h, layers);
     if (!st)
         st = mn_rope_read(r, h, layers, f->swa_unscaled ? MN_ROPE_THETA_SAME : f->rope_theta_swa);
+    if (!st)
+        st = group_layers(r, h, layers);
+    h->ssm.heads_in_turn = f->heads_in_turn;
+    if (!st)
+        st = read_ssm(r, h);
     if (st)
         return st;
-    return group_layers(r, h, layers);
+    return check_ssm(r, h);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -408,6 +561,10 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
         {"attn_logit_softcapping", 0, offsetof(mn_hparams, attn_softcap)},
         {"logit_scale", 0, offsetof(mn_hparams, logit_scale)},
         {"final_logit_softcapping", 0, offsetof(mn_hparams, logit_softcap)},
+        {"attention.in_scale", 0, offsetof(mn_hparams, attn_in_scale)},
+        {"attention.out_scale", 0, offsetof(mn_hparams, attn_out_scale)},
+        {"feed_forward.gate_scale", 0, offsetof(mn_hparams, gate_scale)},
+        {"feed_forward.down_scale", 0, offsetof(mn_hparams, down_scale)},
         {"attention.layer_norm_epsilon", 0, offsetof(mn_hparams, norm_eps)},
         {"attention.layer_norm_rms_epsilon", 0, offsetof(mn_hparams, norm_eps)},
     };
@@ -425,10 +582,12 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
 static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
     static const char *const acts[] = {
         "silu",        "swish",         "gelu",      "gelu_new",         "gelu_pytorch_tanh",
-        "gelu_python", "gelu_accurate", "gelu_fast", "gelu_python_tanh", "relu"};
-    static const uint32_t ids[] = {
-        MN_ACT_SILU,     MN_ACT_SILU,      MN_ACT_GELU_ERF,  MN_ACT_GELU_TANH, MN_ACT_GELU_TANH,
-        MN_ACT_GELU_ERF, MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_RELU};
+        "gelu_python", "gelu_accurate", "gelu_fast", "gelu_python_tanh", "relu",
+        "relu2"};
+    static const uint32_t ids[] = {MN_ACT_SILU,      MN_ACT_SILU,      MN_ACT_GELU_ERF,
+                                   MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_GELU_ERF,
+                                   MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_GELU_TANH,
+                                   MN_ACT_RELU,      MN_ACT_RELU2};
     mn_status st = mn_hp_word(r, "minerva.hidden_act", acts, ids, MN_COUNT(acts), &h->act);
     if (st)
         return st;

@@ -40,13 +40,13 @@ static mn_status check_each(const mn_hp_reader *r, const mn_meta_entry *e, int64
                    what, (long long)n_layer);
 }
 
-mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
-                         int64_t *out) {
+mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t lo,
+                         int64_t hi, int64_t *out) {
     char full[KEY];
     full_key(r, key, full);
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
     if (!e || !(e->value.type & MN_VALUE_ARRAY)) {
-        mn_status st = mn_hp_int(r, key, 1, hi, &out[0]);
+        mn_status st = mn_hp_int(r, key, lo, hi, &out[0]);
         for (int64_t i = 1; i < n_layer; i++)
             out[i] = out[0];
         return st;
@@ -56,11 +56,11 @@ mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer
         return st;
     const int64_t *v = e->value.array;
     for (int64_t i = 0; i < n_layer; i++) {
-        if (v[i] < 1 || v[i] > hi)
+        if (v[i] < lo || v[i] > hi)
             return mn_fail(r->err, MN_BAD_FILE,
-                           "%s: key %.*s has %lld for layer %lld; expected 1 to %lld", r->m->path,
-                           MN_STR_ARG(mn_meta_shown_key(e)), (long long)v[i], (long long)i,
-                           (long long)hi);
+                           "%s: key %.*s has %lld for layer %lld; expected %lld to %lld",
+                           r->m->path, MN_STR_ARG(mn_meta_shown_key(e)), (long long)v[i],
+                           (long long)i, (long long)lo, (long long)hi);
         out[i] = v[i];
     }
     return MN_OK;
@@ -95,6 +95,21 @@ mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double h
                        MN_STR_ARG(mn_meta_shown_key(e)), v, lo, hi);
     }
     *out = v;
+    return MN_OK;
+}
+
+mn_status mn_hp_reals(const mn_hp_reader *r, const char *key, uint64_t n, double *out) {
+    char full[KEY];
+    const void *array = NULL;
+    uint64_t found = 0;
+    full_key(r, key, full);
+    mn_status st = mn_meta_array(&r->m->meta, full, MN_VALUE_FLOAT, &array, &found, r->err);
+    if (st)
+        return hparams_read_named(r, st);
+    if (found != n)
+        return mn_fail(r->err, MN_BAD_FILE, "%s: key %s has %llu numbers; expected %llu",
+                       r->m->path, full, (unsigned long long)found, (unsigned long long)n);
+    memcpy(out, array, n * sizeof *out);
     return MN_OK;
 }
 

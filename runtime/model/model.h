@@ -109,9 +109,25 @@ typedef struct {
     /* n_expert 0: dense */
     int64_t n_expert, n_expert_used, n_ff_expert;
     int64_t n_ff_shared; /* of the experts that every token uses, together; 0 = there are none */
+    int64_t attends;     /* 1: it has attention; else heads are 0, and it has no group of keys */
     int32_t rope;        /* index of mn_hparams.rope; -1 = no rotation */
     uint32_t kv_group, kv_layer; /* kv_layer: index of the layer in its group */
 } mn_layer_shape;
+
+/* What layers with a state have in common ({arch}.ssm.*, shortconv.*). */
+typedef struct {
+    int64_t conv;          /* W: rows that the convolution sees, the row itself included */
+    int64_t state;         /* Mamba-2: N; delta rule: elements of a head of k */
+    int64_t inner;         /* elements of all heads of the output */
+    int64_t n_head;        /* of these */
+    int64_t n_group;       /* Mamba-2: of B and C; delta rule: heads of k */
+    double dt_min, dt_max; /* bounds of the step behind its softplus; 0 = none */
+    double beta_scale;     /* delta rule: of sigmoid(beta) */
+    bool heads_in_turn;    /* delta rule: head h of v reads head h % n_group of q and k */
+    bool norm_first;       /* Mamba-2: the norm of the output is in front of its gate */
+    /* Falcon-H1's factors: before in_proj, behind out_proj, of z, x, B, C, dt; 0 = 1 */
+    double in_scale, out_scale, parts[5];
+} mn_ssm;
 
 typedef struct {
     char arch[32];
@@ -120,11 +136,17 @@ typedef struct {
     const mn_layer_shape *layer; /* [n_layer] */
     mn_kv_group kv[MN_MAX_KV_GROUP];
     uint32_t n_kv;
+    int32_t state_group; /* of kv: the layers' states, the last one; -1 = no layer has one */
+    mn_ssm ssm;
+    int64_t n_latent; /* width of what experts read and write; 0 = that of the layers */
     double norm_eps, norm_offset;
     /* MN_ACT_* */
     uint32_t act;
     /* 0 = not used */
     double embd_scale, residual_scale, logit_scale, logit_softcap, attn_softcap;
+    /* Falcon-H1: before q, k and v, behind the projection back; of the gate before its activation,
+     * behind the product down */
+    double attn_in_scale, attn_out_scale, gate_scale, down_scale;
     bool parallel_residual;
     bool tied;          /* the output matrix is the embedding table */
     bool head_norms;    /* heads of q and k are normalised in every layer */

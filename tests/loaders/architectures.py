@@ -31,22 +31,26 @@ def architectures():
 
 def families():
     """model_type, class, architecture: the rows of families.c."""
-    text = read("loaders/safetensors/families.c")
+    text = read("loaders/safetensors/families.c") + read("loaders/safetensors/families_state.c")
     rows = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "([^"]+)"', text)
     both_ways = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "[^"]+",\s*\.arch_both_ways = "([^"]+)"', text)
-    return rows + both_ways + [(kind, name, "qwen2vl") for kind, name in re.findall(r'^    QWEN2_VL\("([^"]+)", "([^"]+)"\)', text, re.M)]
+    experts = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "[^"]+",\s*\.arch_experts = "([^"]+)"', text)
+    return rows + both_ways + experts + [(kind, name, "qwen2vl") for kind, name in re.findall(r'^    QWEN2_VL\("([^"]+)", "([^"]+)"\)', text, re.M)]
 
 
 def checks(types, both_ways):
     """architecture -> what its logits are compared with: fixtures, and those that other tests rename. types: model_type -> architecture; both_ways: the
-    same of encoders made of decoders."""
+    same of encoders made of decoders, and of models with experts where these have a name of their own."""
     out = {}
     folder = os.path.join(sys.argv[1], "tests", "data", "fixtures")
     for name in sorted(os.listdir(folder)):
         config = json.loads(read(os.path.join("tests", "data", "fixtures", name, "config.json")))
+        config = config.get("text_config", config)
         arch = types[config["model_type"]]
-        if config.get("use_bidirectional_attention"):
+        if config.get("use_bidirectional_attention") or "moe" in config.get("layers_block_type", []):
             arch = both_ways[config["model_type"]]
+        if arch == "granitehybrid" and set(config.get("layer_types", ["linear_attention"])) <= {"attention", "full_attention"}:
+            arch = "granite"
         out.setdefault(arch, []).append("`%s`" % name)
     for fixture, kind in re.findall(r'\("([^"]+)", "[^"]*", qwen_vl\("([^"]+)"', read("tests/golden/configs.py")):
         arch = types.get(kind) or types[kind + "_text"]
@@ -85,7 +89,7 @@ def main():
     remarks = set(re.findall(r'^    \{"([^"]+)", \w+, (?:true|false), (?:true|false)\},', read("runtime/convert/remarks.c"), re.M))
     known_pre = set(" ".join(re.findall(r'\{((?:"[^"]*"\s*)+),\s*(?:0|MN_PRE)', read("runtime/text/pretokenizer/gguf_names.c"))).replace('"', " ").split())
     wrong = []
-    if len(rows) != len(re.findall(r'^MN_ARCH\(', read("runtime/model/archs.def"), re.M)) or len(of) != len(re.findall(r'\.model_type = "|\.arch_both_ways = |^    QWEN2_VL\(', read("loaders/safetensors/families.c"), re.M)):
+    if len(rows) != len(re.findall(r'^MN_ARCH\(', read("runtime/model/archs.def"), re.M)) or len(of) != len(re.findall(r'\.model_type = "|\.arch_both_ways = "|\.arch_experts = "|^    QWEN2_VL\(', read("loaders/safetensors/families.c") + read("loaders/safetensors/families_state.c"), re.M)):
         wrong.append("a list was not understood: %d architectures, %d families" % (len(rows), len(of)))
     if len(remarks) < 10 or len(known_pre) < 10:
         wrong.append("a list was not understood: %d remarks, %d pre-tokenisers" % (len(remarks), len(known_pre)))
