@@ -101,6 +101,9 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err);
 /* Appends values [rows, cols] in F32, which outlive the plan; rows 0: a vector. name is copied. */
 mn_status mn_convert_put_matrix(mn_convert_plan *p, const char *name, const float *values,
                                 int64_t rows, int64_t cols, mn_error *err);
+/* states.c: a small tensor of a layer with a state, in the form that other readers expect; taken:
+ * it was one. */
+mn_status mn_convert_state(mn_convert_plan *p, const mn_tensor_info *t, bool *taken, mn_error *err);
 /* The table that the model's rope scaling and factors belong to; NULL = none. */
 const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p);
 uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the model's row that goes to this one */

@@ -195,7 +195,8 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be converted to %s",
                        p->model->path, MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
                        mn_dtype_name(out.type.id));
-    if (p->hp.norm_offset != p->plain.norm_offset && mn_str_ends(rest, "norm.weight"))
+    const bool is_norm = mn_str_ends(rest, "norm.weight") && !convert_begins(rest, "ssm_norm.");
+    if (p->hp.norm_offset != p->plain.norm_offset && is_norm)
         out.add = (float)p->hp.norm_offset;
     out.codes = out.type.id == MN_Q4_1 && mn_convert_fits_q4_1(t);
     const mn_status st = find_importance(p, &out, err);
@@ -326,6 +327,11 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
         st = convert_read_plain(p, err);
     for (size_t i = 0; i < p->model->n_tensors && !st; i++) {
         const mn_tensor_info *t = &p->model->tensors[i].info;
+        bool taken = false;
+        if (strcmp(p->model->format, "gguf") != 0)
+            st = mn_convert_state(p, t, &taken, err);
+        if (taken || st)
+            continue;
         if (convert_has_name(p->model, t->name))
             st = convert_put_tensor(p, t, err);
         else

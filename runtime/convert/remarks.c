@@ -116,6 +116,21 @@ static void remark_yarn(const mn_convert_plan *p) {
                p->model->path, h->rope_beta_fast, h->rope_beta_slow);
 }
 
+/* What stands in keys of our own because the weights are stored as they are. */
+static void remark_states(const mn_convert_plan *p) {
+    const mn_ssm *s = &p->hp.ssm;
+    const char *what = NULL;
+    if (!strcmp(p->hp.arch, "olmo_hybrid"))
+        what = "other programs do not know this architecture";
+    const bool in_turn = !strncmp(p->hp.arch, "qwen35", 6); /* in other programs */
+    if (in_turn && !s->heads_in_turn && s->n_head > s->n_group)
+        what = "heads of v stand as in the checkpoint; other programs expect them in another order";
+    if (s->parts[0] > 0 || s->in_scale > 0)
+        what = "factors stand in keys; other programs expect them multiplied into the weights";
+    if (what)
+        mn_log(MN_LOG_WARN, "%s: %s: %s", p->model->path, p->hp.arch, what);
+}
+
 static void remark_readers(const mn_convert_plan *p) {
     for (size_t i = 0; i < MN_COUNT(readers); i++) {
         if (strcmp(readers[i].arch, p->hp.arch))
@@ -125,6 +140,7 @@ static void remark_readers(const mn_convert_plan *p) {
         remark_output(p, readers[i].needs_output, readers[i].needs_tied);
     }
     remark_yarn(p);
+    remark_states(p);
 }
 
 /* ---- types ----------------------------------------------------------------------------------- */
