@@ -47,9 +47,13 @@ struct from_shared {
 
 /* (x & mask) | bits in one instruction */
 template <uint32_t MASK, uint32_t BITS> __device__ __forceinline__ uint32_t and_or(uint32_t x) {
+#ifdef CU_EMULATED /* tests run this on a CPU */
+    return (x & MASK) | BITS;
+#else
     uint32_t r;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "n"(MASK), "n"(BITS));
     return r;
+#endif
 }
 
 /* Word i of four. */
@@ -77,19 +81,17 @@ __device__ __forceinline__ void byte_halves(uint32_t low, uint32_t high, uint32_
     r[3] = __byte_perm(high, bits, 0x4342u);
 }
 
-/* The two bits of a register's elements (bits 0 1: first, 2 3: second), each moved to the bottom of
- * 16 bits; of single bits the same. */
-__device__ __forceinline__ uint32_t spread_pair(uint32_t two) {
-    return (two & 3) | (two & 12) << 14;
+/* Pairs of 16 bits as nibbles, single bits of 8 as nibbles: in the order of a word of nibbles. */
+__device__ __forceinline__ uint32_t pairs_to_nibbles(uint32_t w) {
+    const uint32_t first = w & 0x3333u;
+    return first | (w << 14 & 0x33330000u);
 }
-__device__ __forceinline__ uint32_t spread_bits(uint32_t one) {
-    return (one & 1) | (one & 2) << 15;
-}
-/* Where registers 1 and 3 take codes: four bits higher. */
-__device__ __forceinline__ uint32_t raise_odd(int k, uint32_t both) {
-    if (k % 2)
-        return both << 4;
-    return both;
+__device__ __forceinline__ uint32_t bits_to_nibbles(uint32_t h) {
+    h &= 0xffu;
+    h = (h | h << 15) & 0x00550055u;
+    h = (h | h << 4) & 0x05050505u;
+    h = (h | h << 2) & 0x11111111u;
+    return h;
 }
 
 /* Registers of a nibble word, as 1024 + code and 1024 + 16 code. */
@@ -98,6 +100,17 @@ __device__ __forceinline__ void nibble_halves(uint32_t q, uint32_t *r) {
     r[1] = and_or<0x00f000f0u, 0x64006400u>(q);
     r[2] = and_or<0x000f000fu, 0x64006400u>(q >> 8);
     r[3] = and_or<0x00f000f0u, 0x64006400u>(q >> 8);
+}
+
+/* Adds to codes in registers what stands above four bits: a nibble of `word` each. MASK: the bits
+ * where those of registers 0 and 2 go. */
+template <uint32_t MASK> __device__ __forceinline__ void add_above(uint32_t word, uint32_t *r) {
+    const uint32_t up = word << 4;
+    const uint32_t down = word >> 4;
+    r[0] |= up & MASK;
+    r[1] |= up & MASK << 4;
+    r[2] |= down & MASK;
+    r[3] |= down & MASK << 4;
 }
 
 /* ---- packing, at import: the words of a lane and group; code(j): of its element j ------------ */
@@ -142,12 +155,8 @@ struct codes2 {
         low = R::code((const uint2 *)p0 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t q = half_word(low, g);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint32_t both = spread_pair(q >> 4 * k);
-            r[k] = raise_odd(k, both) | 0x64006400u;
-        }
+        const uint32_t q = pairs_to_nibbles(half_word(low, g));
+        nibble_halves(q, r);
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
@@ -164,16 +173,14 @@ struct codes3 {
         low = R::code((const uint2 *)p0 + index);
         high = R::code((const uint32_t *)p1 + index);
     }
-    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+    /* codes of group g as nibbles */
+    __device__ __forceinline__ uint32_t nibbles(int g) const {
         const uint32_t q = half_word(low, g);
-        const uint32_t h = high >> 8 * g;
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint32_t two = q >> 4 * k;
-            const uint32_t one = h >> 2 * k;
-            const uint32_t both = spread_pair(two) | spread_bits(one) << 2;
-            r[k] = raise_odd(k, both) | 0x64006400u;
-        }
+        const uint32_t third = bits_to_nibbles(high >> 8 * g);
+        return pairs_to_nibbles(q) | third << 2;
+    }
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        nibble_halves(nibbles(g), r);
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
@@ -210,14 +217,9 @@ struct codes5 {
         high = R::code((const uint32_t *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t h = high >> 8 * g;
+        const uint32_t fifth = bits_to_nibbles(high >> 8 * g);
         q.halves(g, r);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint32_t one = h >> 2 * k;
-            const uint32_t both = spread_bits(one) << 4;
-            r[k] |= raise_odd(k, both);
-        }
+        add_above<0x00100010u>(fifth, r);
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
@@ -238,14 +240,9 @@ struct codes6 {
         high = R::code((const uint2 *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t h = half_word(high, g);
+        const uint32_t upper = pairs_to_nibbles(half_word(high, g));
         q.halves(g, r);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint32_t two = h >> 4 * k;
-            const uint32_t both = spread_pair(two) << 4;
-            r[k] |= raise_odd(k, both);
-        }
+        add_above<0x00300030u>(upper, r);
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
