@@ -5,7 +5,10 @@
  *   n / cost(n) < 0.95 of the best rate of fewer rows.
  * Only numbers of rows in `counts` are measured; what lies between costs at most what the next one
  * does. Prints times and what breaks a rule; the exit code is 1 where a sum of parts is cheaper.
- *   sweep_cuda [WORD]    only rows whose name contains the word. Needs a GPU. */
+ *   sweep_cuda [WORD]    only rows whose name contains the word. Needs a GPU.
+ *   sweep_cuda types     one row of two shapes by every packed form: time, bits of an element as
+ *                        the device keeps it, rate of these bytes, and its share of q4_0's rate or,
+ *                        of more than 5 bits, q8_0's. */
 #include "case_plan.h"
 #include "harness.h"
 #include <stdio.h>
@@ -68,8 +71,9 @@ static void flush_cache(const h_plugin *p) {
     p->be->event_free(done);
 }
 
-/* A step's time in us with the case's values, a median; below 0: it does not run. */
-static double time_step(const h_plugin *p, case_plan *plan, const int64_t *values) {
+/* A step's time in us with the case's values, a median; below 0: it does not run. bytes: that it
+ * reads and writes. */
+static double time_step(const h_plugin *p, case_plan *plan, const int64_t *values, double *bytes) {
     const mn_profile *profile = p->api->query(p->api->self, MN_PROFILE_ID);
     mn_profile_unit units[MOST_UNITS];
     double took[REPEATS];
@@ -80,8 +84,11 @@ static double time_step(const h_plugin *p, case_plan *plan, const int64_t *value
         if (mn_usual_profile(profile, plan->contexts[0], 0, values, units, sizeof *units, &n, &err))
             return -1;
         took[i] = 0;
-        for (uint32_t u = 0; u < n && u < MOST_UNITS; u++)
+        *bytes = 0;
+        for (uint32_t u = 0; u < n && u < MOST_UNITS; u++) {
             took[i] += (double)units[u].time_ns / 1000;
+            *bytes += (double)units[u].bytes;
+        }
     }
     qsort(took, REPEATS, sizeof *took, by_value);
     return took[REPEATS / 2];
@@ -117,6 +124,7 @@ static int run(const h_plugin *p, const row *r) {
     case_plan *plan = NULL;
     mn_error err = {.size = sizeof err};
     double us[N_COUNTS];
+    double bytes;
     op_case *c = case_random(op, r->dtype, &s, 3);
     bool ran = c && !case_open(&on, c, MN_PRECISION_A16, &plan, &err);
     ran = ran && !case_step(plan, c, &err);
@@ -125,7 +133,7 @@ static int run(const h_plugin *p, const row *r) {
         int64_t values[CASE_SYMBOLS];
         memcpy(values, c->value, sizeof values);
         values[0] = counts[i];
-        us[i] = time_step(p, plan, values);
+        us[i] = time_step(p, plan, values, &bytes);
         ran = us[i] >= 0;
         printf(" %d %.1f", counts[i], us[i]);
     }
@@ -139,6 +147,55 @@ static int run(const h_plugin *p, const row *r) {
     return broken;
 }
 
+/* ---- types ----------------------------------------------------------------------------------- */
+/* One of each form in which packed weights lie on the device. */
+static const uint32_t packed_types[] = {
+    MN_Q4_0,    MN_Q8_0,    MN_Q2_K,    MN_Q3_K,    MN_Q4_K,       MN_Q5_K,    MN_Q6_K,
+    MN_MXFP4,   MN_MLX4_64, MN_MLX8_64, MN_F8_E4M3, MN_F8_E4M3_32, MN_NVFP4,   MN_IQ2_XS,
+    MN_IQ3_XXS, MN_IQ3_S,   MN_IQ1_S,   MN_IQ1_M,   MN_TQ2_0,      MN_MLX2_32, MN_MLX2_64,
+    MN_MLX3_32, MN_MLX3_64, MN_MLX5_64, MN_MLX6_32, MN_MLX6_64};
+
+/* One row of a matrix of the type: us and bytes; false: it does not run. */
+static bool time_type(const h_plugin *p, uint32_t dtype, const op_shape *s, double *us,
+                      double *bytes) {
+    const case_on on = {p->be, p->dev, p->queue, 0};
+    case_plan *plan = NULL;
+    mn_error err = {.size = sizeof err};
+    op_case *c = case_random(MN_OP_LINEAR, dtype, s, 3);
+    bool ran = c && !case_open(&on, c, MN_PRECISION_A16, &plan, &err);
+    ran = ran && !case_step(plan, c, &err);
+    if (ran)
+        *us = time_step(p, plan, c->value, bytes);
+    else
+        printf("FAIL  %s: %s\n", mn_dtype_name(dtype), err.msg);
+    case_close(plan);
+    case_free(c);
+    return ran && *us > 0;
+}
+
+static int sweep_types(const h_plugin *p, int64_t n, int64_t k) {
+    const op_shape s = {.rows = 1, .n = n, .k = k};
+    double rate[2] = {0, 0}; /* of q4_0, of q8_0 */
+    int failed = 0;
+    printf("one row, %lld x %lld\n", (long long)n, (long long)k);
+    for (size_t i = 0; i < sizeof packed_types / sizeof *packed_types; i++) {
+        double us;
+        double bytes;
+        if (!time_type(p, packed_types[i], &s, &us, &bytes)) {
+            failed++;
+            continue;
+        }
+        const double gbps = bytes / us / 1e3;
+        const double bits = bytes * 8 / (double)(n * k);
+        if (i < 2)
+            rate[i] = gbps;
+        printf("  %-12s %7.1f us %6.2f bits %6.0f GB/s %5.2f\n", mn_dtype_name(packed_types[i]), us,
+               bits, gbps, gbps / rate[bits > 5]);
+    }
+    fflush(stdout);
+    return failed;
+}
+
 int main(int argc, char **argv) {
     h_plugin p;
     int broken = 0;
@@ -147,10 +204,14 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 2; i++)
         if (mn_usual_alloc(p.be, p.dev, FLUSH_BYTES, MN_MEM_DEVICE, &flush[i], NULL))
             flush[i] = NULL;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    const bool types = argc > 1 && !strcmp(argv[1], "types");
+    if (types)
+        broken = sweep_types(&p, 5632, 2048) + sweep_types(&p, 14336, 4096);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !types; i++)
         if (argc < 2 || strstr(rows[i].name, argv[1]))
             broken += run(&p, &rows[i]);
-    printf("%d numbers of rows cost more than parts of them\n", broken);
+    printf("%d %s\n", broken,
+           types ? "types failed" : "numbers of rows cost more than parts of them");
     for (int i = 0; i < 2; i++)
         p.be->buffer_free(flush[i]);
     h_close(&p);
