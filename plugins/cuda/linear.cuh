@@ -84,16 +84,4 @@ __device__ __forceinline__ void write_glu(const cu_linear &a, int64_t row, int l
     const int64_t at = row * a.seg[0].rows + local;
     put(a.seg[0].y, at, cu_glu_of(a.glu, gate, up), a.y_kind);
 }
-
-/* Four values as f16. */
-__device__ __forceinline__ uint2 round4(float4 v) {
-    ushort4 h;
-    h.x = __half_as_ushort(to_half(v.x));
-    h.y = __half_as_ushort(to_half(v.y));
-    h.z = __half_as_ushort(to_half(v.z));
-    h.w = __half_as_ushort(to_half(v.w));
-    uint2 r;
-    memcpy(&r, &h, sizeof r);
-    return r;
-}
 #endif

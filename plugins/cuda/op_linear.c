@@ -511,8 +511,8 @@ static uint32_t moe_linear_verdict(const mn_device *d, const mn_graph *g, const 
  * segments; of experts, x and y in another order. */
 static void many_needs(const mn_node *n, const mn_tensor *w, int64_t rows, mng_needs *needs) {
     const bool experts = n->op == MN_OP_MOE_LINEAR;
-    const cu_type *type = cu_type_of(w->dtype.id);
     const int64_t K = w->dim[w->n_dim - 1];
+    const cu_type *type = cu_type_for(w->dtype.id, K);
     const int64_t N = w->dim[w->n_dim - 2];
     const uint64_t ld = (uint64_t)mnp_round(K, CU_K_ALIGN);
     if (type->half == CU_F32)

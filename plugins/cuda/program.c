@@ -81,19 +81,20 @@ static uint8_t half_of(const mn_graph *g, const mn_node *n, int32_t t) {
     if ((n->op != MN_OP_LINEAR && !experts) || mnp_in(g, n, 0) != t)
         return 0;
     const mn_tensor *w = mnp_in_tensor(g, n, first);
-    const int half = cu_type_of(w->dtype.id)->half;
+    const int64_t K = w->dim[w->n_dim - 1];
+    const cu_type *type = cu_type_for(w->dtype.id, K);
     const uint32_t n_dim = mnp_tensor(g, t)->n_dim;
-    if (w->dim[w->n_dim - 1] % CU_K_ALIGN || (experts && n_dim != 3))
+    if (K % CU_K_ALIGN || (experts && n_dim != 3))
         return 0;
     for (uint32_t i = 1; i < n->n_out; i++) {
         const mn_tensor *other = mnp_in_tensor(g, n, first + 2 * i);
-        if (cu_type_of(other->dtype.id)->half != half)
+        if (cu_type_for(other->dtype.id, K)->half != type->half)
             return 0;
     }
-    if (half == CU_F32 || !experts)
-        return (uint8_t)half;
-    const int always = cu_type_of(w->dtype.id)->import ? 0 : CU_ALWAYS;
-    return (uint8_t)(half | CU_PAIRS | always);
+    if (type->half == CU_F32 || !experts)
+        return (uint8_t)type->half;
+    const int always = type->import ? 0 : CU_ALWAYS;
+    return (uint8_t)(type->half | CU_PAIRS | always);
 }
 
 /* Tensors that only products of matrix units read. */

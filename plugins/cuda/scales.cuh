@@ -23,6 +23,9 @@ __device__ __forceinline__ uint32_t byte_of(uint2 v, int i) {
 
 /* yes ? a : b, of two registers: the compiler would put an array in memory to choose from it. */
 __device__ __forceinline__ float either(bool yes, float a, float b) {
+#ifdef CU_EMULATED /* tests run this on a CPU */
+    return yes ? a : b;
+#else
     float r;
     asm("{ .reg .pred p;\n"
         "setp.ne.u32 p, %1, 0;\n"
@@ -30,6 +33,7 @@ __device__ __forceinline__ float either(bool yes, float a, float b) {
         : "=f"(r)
         : "r"((uint32_t)yes), "f"(a), "f"(b));
     return r;
+#endif
 }
 
 /* f16 scale per 32 */
@@ -79,29 +83,6 @@ struct scale_k {
         m[0] = min * (float)byte_of(v, 2 * g + 1);
     }
 };
-/* At import: the scale and minimum of group `sub` from the block's {f16 d, dmin; u8 scale[12]}. */
-__device__ __forceinline__ void import_scale_k(const uint8_t *block, int sub, char *p2, char *p3,
-                                               int64_t group) {
-    const uint8_t *s = block + 4;
-    int scale = s[sub] & 63;
-    int min = s[sub + 4] & 63;
-    if (sub >= 4) {
-        const int low = s[sub + 4];
-        const int scale_high = s[sub - 4] >> 6;
-        const int min_high = s[sub] >> 6;
-        scale = (low & 15) | scale_high << 4;
-        min = low >> 4 | min_high << 4;
-    }
-    uchar2 v;
-    v.x = (unsigned char)scale;
-    v.y = (unsigned char)min;
-    ((uchar2 *)p2)[group] = v;
-    if (sub)
-        return;
-    const uint32_t d = block[0] | block[1] << 8;
-    const uint32_t dmin = block[2] | block[3] << 8;
-    ((uint32_t *)p3)[group >> 3] = d | dmin << 16;
-}
 
 /* Q3_K and Q6_K: signed bytes per 16, f16 per 256 */
 struct scale_i8_16 {

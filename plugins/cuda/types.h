@@ -1,6 +1,7 @@
 /* types.h -- the table of weight types: how a type lies on the device, and the kernels that read
  * it. A type of the table is one file (w_*.cu) and one row (types.c). A type that is not in the
- * table is kept as f32 rows, unpacked on the host by dtype/ (cu_type_of returns the row of F32).
+ * table is kept as f32 rows, unpacked on the host by dtype/ (cu_type_of returns the row of F32); so
+ * is a matrix whose rows are no whole blocks of 32 elements, as F8 and NVFP4 may have.
  *
  * On the device a weight is up to four planes, each an array of rows; a row has ld elements, the
  * columns rounded up to CU_K_ALIGN, the rest zero bytes (which every type reads as zero, or which
@@ -15,11 +16,14 @@ extern "C" {
 
 /* One block of a stored weight in the DATA plane, and the values that lie in planes beside it. */
 typedef struct {
-    const uint8_t *data;       /* [rows][blocks] stored blocks, dense */
-    const float *scale, *bias; /* [rows][groups]; NULL = the type has no such plane */
-    cu_planes to;              /* moved to the first row that is written */
+    const uint8_t *data; /* [rows][blocks] stored blocks, dense */
+    /* [rows][values], where the type has such planes; of NVFP4 bias is the scale of the tensor */
+    const float *scale, *bias;
+    cu_planes to; /* moved to the first row that is written */
     int64_t rows;
     int blocks; /* of a row */
+    int values; /* of a row, in scale and in bias */
+    int cols;
     int ld;
 } cu_import;
 
@@ -30,11 +34,11 @@ struct cu_type {
     /* bits per 128 elements of each plane: bytes of a row are ld * bits / 1024 */
     int bits[CU_MAX_PLANES];
     int align;       /* rows are padded to a multiple of so many elements */
-    int block;       /* elements of a stored block */
+    int block;       /* elements that import reads at once: rows of others are kept as f32 */
     int block_bytes; /* of the DATA plane */
-    bool planes;     /* has SCALE, and BIAS where affine: passed to import as f32 */
-    int half;        /* how x is rounded in class a16: CU_HALF or CU_LOW; CU_F32 = never */
-    bool widens;     /* products of many rows want `expand`: it is not kept as they read it */
+    int planes;  /* elements of a value of SCALE (and BIAS), passed to import as f32; 0 = none */
+    int half;    /* how x is rounded in class a16: CU_HALF or CU_LOW; CU_F32 = never */
+    bool widens; /* products of many rows want `expand`: it is not kept as they read it */
     void (*init)(const cu_card *d);
     /* y = x W^T in f32, any rows */
     void (*gemv)(const cu_card *d, cudaStream_t s, const cu_linear *a);
@@ -51,8 +55,8 @@ struct cu_type {
 
 /* Never NULL. */
 const cu_type *cu_type_of(uint32_t dtype);
-/* Whether the type has a row of its own. */
-bool cu_type_is_native(uint32_t dtype);
+/* The row of a matrix with rows of so many elements; F32's where they are no whole blocks. */
+const cu_type *cu_type_for(uint32_t dtype, int64_t cols);
 /* Raises limits of shared memory, of all kernels of all types. */
 void cu_types_init(const cu_card *d);
 static inline uint64_t cu_plane_bytes(const cu_type *t, int plane, int64_t rows, int64_t ld) {

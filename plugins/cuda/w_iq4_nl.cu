@@ -7,9 +7,8 @@ struct iq4_nl {
     static __device__ int code(const uint8_t *b, int i) {
         return nibble_of(b + 2, i);
     }
-    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        ((uint16_t *)im.to.at[2])[to] = u16_of(b);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        to.keep_half(b);
     }
 };
 extern const cu_type cu_type_iq4_nl = packed_type<iq4_nl>(MN_IQ4_NL, "iq4_nl");

@@ -8,14 +8,12 @@ struct iq4_xs {
     static __device__ int code(const uint8_t *b, int i) {
         return nibble_of(b + 8 + 16 * (i / 32), i % 32);
     }
-    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        const int low = b[4 + sub / 2] >> 4 * (sub % 2) & 15;
-        const int high = u16_of(b + 2) >> 2 * sub & 3;
-        const int scale = (low | high << 4) - 32;
-        ((uint8_t *)im.to.at[2])[to] = (uint8_t)scale;
-        if (!sub)
-            ((uint16_t *)im.to.at[3])[to / 8] = u16_of(b);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        const int both = b[4 + to.sub / 2];
+        const int low = both >> 4 * (to.sub % 2) & 15;
+        const int high = u16_of(b + 2) >> 2 * to.sub & 3;
+        to.keep_byte((low | high << 4) - 32);
+        to.block_half(u16_of(b));
     }
 };
 extern const cu_type cu_type_iq4_xs = packed_type<iq4_xs>(MN_IQ4_XS, "iq4_xs");

@@ -7,9 +7,8 @@ struct mxfp4 {
     static __device__ int code(const uint8_t *b, int i) {
         return nibble_of(b + 1, i);
     }
-    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        ((uint8_t *)im.to.at[2])[to] = b[0];
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        to.keep_byte(b[0]);
     }
 };
 extern const cu_type cu_type_mxfp4 = packed_type<mxfp4>(MN_MXFP4, "mxfp4");

@@ -10,13 +10,10 @@ struct q2_k {
         const int part = i / 32 % 4;
         return b[byte] >> 2 * part & 3;
     }
-    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        uint8_t *s = (uint8_t *)im.to.at[2] + 2 * to;
-        s[0] = b[2 * sub];
-        s[1] = b[2 * sub + 1];
-        if (!sub)
-            ((uint32_t *)im.to.at[3])[to / 8] = u32_of(b + 80);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        const uint8_t *s = b + 2 * to.sub;
+        to.keep_two(s[0], s[1]);
+        to.block_word(b + 80);
     }
 };
 extern const cu_type cu_type_q2_k = packed_type<q2_k>(MN_Q2_K, "q2_k");

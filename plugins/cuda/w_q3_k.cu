@@ -18,13 +18,11 @@ struct q3_k {
         const int high = s[8 + i % 4] >> 2 * (i / 4) & 3;
         return (uint8_t)((low | high << 4) - 32);
     }
-    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        uint8_t *s = (uint8_t *)im.to.at[2] + 2 * to;
-        s[0] = scale_of(b + 96, 2 * sub);
-        s[1] = scale_of(b + 96, 2 * sub + 1);
-        if (!sub)
-            ((uint16_t *)im.to.at[3])[to / 8] = u16_of(b + 108);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        const uint8_t *s = b + 96;
+        const int i = 2 * to.sub;
+        to.keep_two(scale_of(s, i), scale_of(s, i + 1));
+        to.block_half(u16_of(b + 108));
     }
 };
 extern const cu_type cu_type_q3_k = packed_type<q3_k>(MN_Q3_K, "q3_k");

@@ -7,9 +7,8 @@ struct q4_1 {
     static __device__ int code(const uint8_t *b, int i) {
         return nibble_of(b + 4, i);
     }
-    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        ((uint32_t *)im.to.at[2])[to] = u32_of(b);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        to.keep_word(b);
     }
 };
 extern const cu_type cu_type_q4_1 = packed_type<q4_1>(MN_Q4_1, "q4_1");

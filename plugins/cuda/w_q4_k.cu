@@ -10,9 +10,8 @@ struct q4_k {
         const int half = i / 32 % 2;
         return b[byte] >> 4 * half & 15;
     }
-    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        import_scale_k(b, sub, (char *)im.to.at[2], (char *)im.to.at[3], to);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        import_scale_k(b, to);
     }
 };
 extern const cu_type cu_type_q4_k = packed_type<q4_k>(MN_Q4_K, "q4_k");

@@ -7,9 +7,8 @@ struct q5_0 {
     static __device__ int code(const uint8_t *b, int i) {
         return nibble_of(b + 6, i) | fifth_of(b + 2, i);
     }
-    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        ((uint16_t *)im.to.at[2])[to] = u16_of(b);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        to.keep_half(b);
     }
 };
 extern const cu_type cu_type_q5_0 = packed_type<q5_0>(MN_Q5_0, "q5_0");

@@ -12,9 +12,8 @@ struct q5_k {
         const int high = b[16 + i % 32] >> i / 32 & 1;
         return low | high << 4;
     }
-    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        import_scale_k(b, sub, (char *)im.to.at[2], (char *)im.to.at[3], to);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        import_scale_k(b, to);
     }
 };
 extern const cu_type cu_type_q5_k = packed_type<q5_k>(MN_Q5_K, "q5_k");

@@ -13,13 +13,10 @@ struct q6_k {
         const int high = highs[at % 32] >> 2 * (at / 32) & 3;
         return low | high << 4;
     }
-    static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        uint8_t *s = (uint8_t *)im.to.at[2] + 2 * to;
-        s[0] = b[192 + 2 * sub];
-        s[1] = b[193 + 2 * sub];
-        if (!sub)
-            ((uint16_t *)im.to.at[3])[to / 8] = u16_of(b + 208);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        const uint8_t *s = b + 192 + 2 * to.sub;
+        to.keep_two(s[0], s[1]);
+        to.block_half(u16_of(b + 208));
     }
 };
 extern const cu_type cu_type_q6_k = packed_type<q6_k>(MN_Q6_K, "q6_k");

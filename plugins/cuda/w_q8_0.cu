@@ -7,9 +7,8 @@ struct q8_0 {
     static __device__ int code(const uint8_t *b, int i) {
         return b[2 + i] ^ 0x80;
     }
-    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
-                                  int64_t to) {
-        ((uint16_t *)im.to.at[2])[to] = u16_of(b);
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        to.keep_half(b);
     }
 };
 extern const cu_type cu_type_q8_0 = packed_type<q8_0>(MN_Q8_0, "q8_0");

@@ -19,6 +19,13 @@
 #include "scales.cuh"
 #include "types.h"
 
+/* Two f16, each times a factor of its own. */
+__device__ __forceinline__ uint32_t times_half2(uint32_t two, __half2 factor) {
+    const __half2 v = *(const __half2 *)&two;
+    const __half2 y = __hmul2(v, factor);
+    return *(const uint32_t *)&y;
+}
+
 /* (code - ZERO) * scale + min. In 16 bits a scale may be as small as 2^-24: SCALED moves it up. */
 template <class C, class S, int ZERO> struct packed {
     enum { E = 32, GROUPS = 4, HALF = CU_HALF, PACKED = 1, OFFSET = ZERO };
@@ -98,10 +105,8 @@ template <class C, class S, int ZERO> struct packed {
         if constexpr (!C::BASE) {
             const __half2 factor = scale_in_halves(s, g, SCALED);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const __half2 v = __hmul2(*(const __half2 *)&r[k], factor);
-                r[k] = *(const uint32_t *)&v;
-            }
+            for (int k = 0; k < 4; k++)
+                r[k] = times_half2(r[k], factor);
             return;
         }
         s.get(g, scale, min);
@@ -205,4 +210,16 @@ struct weight_bf16 : in_order<8> {
         }
     }
 };
+
+/* Four values as f16. */
+__device__ __forceinline__ uint2 round4(float4 v) {
+    ushort4 h;
+    h.x = __half_as_ushort(to_half(v.x));
+    h.y = __half_as_ushort(to_half(v.y));
+    h.z = __half_as_ushort(to_half(v.z));
+    h.w = __half_as_ushort(to_half(v.w));
+    uint2 r;
+    memcpy(&r, &h, sizeof r);
+    return r;
+}
 #endif

@@ -1,8 +1,9 @@
 /* weights.c -- how weights lie on the device, and the way there. Float matrices go there as they
  * are; packed types go to a staging area on the device, a kernel splits them into planes
  * (rows.cuh), and the next rows follow in the order of the stream. A type without kernels of its
- * own, and everything that is no matrix, is unpacked to f32 on the host. Rows of matrices are
- * padded to CU_K_ALIGN elements. The staging area belongs to the queue. */
+ * own, rows that are no whole blocks of it, and everything that is no matrix, is unpacked to f32
+ * on the host. Rows of matrices are padded to CU_K_ALIGN elements. The staging area belongs to the
+ * queue. */
 #include "cu.h"
 
 /* The staging area: stored blocks, then scales and biases as f32. */
@@ -11,9 +12,11 @@ _Static_assert(STAGE_DATA + 2 * STAGE_EXTRA == CU_STAGE_BYTES, "the queue's stag
 
 /* Planes begin at 256 bytes; kernels read whole vectors behind the last. */
 void cu_weight_shape(const mn_device *d, const mn_tensor *t, mng_weight *w) {
-    const cu_type *type = cu_type_of(w->flat ? (uint32_t)MN_F32 : t->dtype.id);
+    const cu_type *type = cu_type_of(MN_F32);
     uint64_t bytes = 0;
     (void)d;
+    if (!w->flat)
+        type = cu_type_for(t->dtype.id, w->cols);
     w->type = (const mng_type *)(const void *)type;
     w->ld = w->flat ? w->cols : mnp_round(w->cols, type->align);
     w->row_bytes = cu_plane_bytes(type, 0, 1, w->ld);
@@ -39,6 +42,37 @@ static mn_status make_staging(mn_queue *q, mn_error *err) {
     return cu_check_room(e, CU_STAGE_BYTES, err, "the staging area of weights");
 }
 
+/* Values of a row in SCALE and BIAS, as import reads them: one for each so many elements, also
+ * where a row or a matrix has one. */
+static int64_t values_of_row(const mng_weight *w) {
+    const int of = cu_row_of(w)->planes;
+    if (!of)
+        return 0;
+    return (w->cols + of - 1) / of;
+}
+
+/* Of a plane that is not there each is 1. */
+static void write_plane(const mng_weight *w, const mn_plane_row *p, uint8_t *to) {
+    float *values = (float *)(void *)to;
+    const int64_t n = values_of_row(w);
+    for (int64_t i = 0; i < n; i++) {
+        values[i] = 1;
+        if (p->at)
+            values[i] = mn_plane_value(p->dtype, p->at + i * p->step);
+    }
+}
+static void write_scales(const mng_weight *w, const mnp_source_row *s, uint8_t *to) {
+    const mn_stored_row stored = mnp_stored_row(s);
+    write_plane(w, &stored.plane[MN_PLANE_SCALE - 1], to);
+}
+/* Of NVFP4 the scale of the tensor. */
+static void write_biases(const mng_weight *w, const mnp_source_row *s, uint8_t *to) {
+    const mn_stored_row stored = mnp_stored_row(s);
+    const mn_plane_row *bias = &stored.plane[MN_PLANE_BIAS - 1];
+    const mn_plane_row *tensor = &stored.plane[MN_PLANE_TENSOR_SCALE - 1];
+    write_plane(w, bias->at ? bias : tensor, to);
+}
+
 /* n rows from *s on, into the staging area: blocks, and what lies in planes beside them. */
 static mn_status stage_rows(mn_queue *q, const mng_weight *w, mnp_source_row *s, int64_t n,
                             mn_error *err) {
@@ -48,14 +82,15 @@ static mn_status stage_rows(mn_queue *q, const mng_weight *w, mnp_source_row *s,
     const mng_ref scale = {q->staging, STAGE_DATA};
     const mng_ref bias = {q->staging, STAGE_DATA + STAGE_EXTRA};
     const uint64_t bytes = blocks * type->block_bytes;
+    const uint64_t values = (uint64_t)values_of_row(w) * 4;
     const bool biases = type->planes && s->s->n_planes > 2;
     mnp_source_row again = *s;
     mnp_source_row once_more = *s;
     mn_status st = mng_send_rows(q, w, mng_write_blocks, bytes, s, n, data, err);
     if (!st && type->planes)
-        st = mng_send_rows(q, w, mng_write_scales, blocks * 4, &again, n, scale, err);
+        st = mng_send_rows(q, w, write_scales, values, &again, n, scale, err);
     if (!st && biases)
-        st = mng_send_rows(q, w, mng_write_biases, blocks * 4, &once_more, n, bias, err);
+        st = mng_send_rows(q, w, write_biases, values, &once_more, n, bias, err);
     return st;
 }
 
@@ -71,6 +106,8 @@ static mn_status import_rows(mn_queue *q, const mng_weight *w, int64_t row, int6
         im.to.at[i] = cu_plane(w, i) + cu_plane_bytes(type, i, row, w->ld);
     im.rows = n;
     im.blocks = (int)(w->cols / type->block);
+    im.values = (int)values_of_row(w);
+    im.cols = (int)w->cols;
     im.ld = (int)w->ld;
     type->import(q->stream, &im);
     return cu_check(cudaPeekAtLastError(), err, "weights");
@@ -81,9 +118,10 @@ static mn_status put_packed(mn_queue *q, const mng_weight *w, mnp_source_row *s,
     const cu_type *type = cu_row_of(w);
     const int64_t blocks = w->cols / type->block;
     const int64_t bytes = blocks * type->block_bytes;
+    const int64_t values = values_of_row(w);
     int64_t most = STAGE_DATA / bytes;
-    if (type->planes && most > STAGE_EXTRA / 4 / blocks)
-        most = STAGE_EXTRA / 4 / blocks;
+    if (values && most > STAGE_EXTRA / 4 / values)
+        most = STAGE_EXTRA / 4 / values;
     if (most < 1)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "a row of a weight of %lld bytes, at most %d",
                         (long long)bytes, (int)STAGE_DATA);

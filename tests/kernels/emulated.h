@@ -99,6 +99,12 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
     }
     return y;
 }
+inline unsigned __activemask() {
+    return ~0u;
+}
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+    return __hadd2(__hmul2(a, b), c); /* rounds twice */
+}
 inline float emulated_half(uint32_t pair, int upper) {
     const unsigned short bits = (unsigned short)(pair >> (16 * upper));
     __half h;
@@ -181,6 +187,8 @@ inline int __clzll(long long bits) {
 }
 
 #define __ldcg emulated_load
+#define __ldcs emulated_load
+#define __ldg emulated_load
 template <class T> T emulated_load(const T *p) {
     return *p;
 }

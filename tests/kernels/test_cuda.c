@@ -5,14 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every type with kernels of its own, and some that are unpacked at import. */
-static const uint32_t types[] = {MN_F32,     MN_F16,         MN_BF16,     MN_Q8_0,    MN_Q4_0,
-                                 MN_Q4_1,    MN_Q5_0,        MN_Q5_1,     MN_Q2_K,    MN_Q3_K,
-                                 MN_Q4_K,    MN_Q5_K,        MN_Q6_K,     MN_IQ4_NL,  MN_IQ4_XS,
-                                 MN_MXFP4,   MN_MXFP4_SPLIT, MN_MLX4_32,  MN_MLX4_64, MN_MLX4_128,
-                                 MN_MLX8_32, MN_MLX8_64,     MN_MLX8_128, MN_NVFP4,   MN_MLX3_64,
-                                 MN_MLX6_32, MN_MLX2_64,     MN_F8_E4M3,  MN_Q8_K};
-enum { N_TYPES = sizeof types / sizeof *types, N_FLOAT = 3 };
+/* Every form in which weights lie on the device, and some types that are unpacked at import; behind
+ * N_FORMS types that share a form with one before. */
+static const uint32_t types[] = {
+    MN_F32,        MN_F16,      MN_BF16,    MN_Q8_0,    MN_Q4_0,        MN_Q4_1,
+    MN_Q5_0,       MN_Q5_1,     MN_Q2_K,    MN_Q3_K,    MN_Q4_K,        MN_Q5_K,
+    MN_Q6_K,       MN_IQ4_NL,   MN_IQ4_XS,  MN_MXFP4,   MN_MXFP4_SPLIT, MN_MLX4_32,
+    MN_MLX4_64,    MN_MLX4_128, MN_MLX8_32, MN_MLX8_64, MN_MLX8_128,    MN_F8_E4M3,
+    MN_F8_E4M3_32, MN_NVFP4,    MN_IQ2_XS,  MN_IQ3_XXS, MN_IQ3_S,       MN_IQ1_S,
+    MN_IQ1_M,      MN_TQ2_0,    MN_MLX2_32, MN_MLX2_64, MN_MLX3_32,     MN_MLX3_64,
+    MN_MLX5_64,    MN_MLX6_32,  MN_MLX6_64, MN_Q8_K,    MN_MLX5_32,     MN_F8_E4M3_128,
+    MN_IQ2_XXS,    MN_IQ2_S,    MN_TQ1_0,   MN_F8_E5M2, MN_MLX2_128,    MN_MLX3_128,
+    MN_MLX5_128,   MN_MLX6_128};
+enum { N_TYPES = sizeof types / sizeof *types, N_FLOAT = 3, N_FORMS = 40 };
 
 /* k for a type: of packed types whole blocks of 256. */
 static int64_t width(int t, int64_t any) {
@@ -40,7 +45,7 @@ static void linear(void **state) {
     static const int64_t ks[] = {50, 1037, 5632};
     static const int64_t ns[] = {1, 37};
     (void)state;
-    for (int t = 0; t < N_TYPES; t++)
+    for (int t = 0; t < N_FORMS; t++)
         for (int r = 0; r < 8; r++)
             for (int k = 0; k < 3; k++)
                 for (int n = 0; n < 2; n++) {
@@ -51,7 +56,7 @@ static void linear(void **state) {
                     if (n)
                         near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
                 }
-    for (int t = 0; t < N_TYPES; t++)
+    for (int t = 0; t < N_FORMS; t++)
         for (int r = 0; r < 9; r++) {
             op_shape s = {
                 .rows = tiles[r],
@@ -61,15 +66,34 @@ static void linear(void **state) {
             };
             near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
         }
+    for (int t = N_FORMS; t < N_TYPES; t++)
+        for (int r = 0; r < 9; r += 4) {
+            const op_shape s = {.rows = tiles[r], .k = 768, .n = 300, .variant = 2};
+            near(MN_OP_LINEAR, types[t], s, MN_PRECISION_EXACT, 1e-5);
+            near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
+        }
     near(MN_OP_LINEAR, MN_F16, (op_shape){.rows = 1, .k = 512, .n = 20000}, MN_PRECISION_EXACT,
          1e-5); /* two rows a warp */
     near(MN_OP_LINEAR, MN_Q8_0, (op_shape){.rows = 3, .k = 96, .n = 40}, MN_PRECISION_A16, 5e-3);
     near(MN_OP_LINEAR, MN_MXFP4, (op_shape){.rows = 1, .k = 2880, .n = 40}, MN_PRECISION_A16, 5e-3);
+    /* rows that are no whole blocks of 256, of 128, of 32, which are kept as f32 */
+    static const struct {
+        uint32_t type;
+        int64_t k;
+    } ends[] = {{MN_F8_E4M3, 224},     {MN_F8_E4M3, 1037}, {MN_NVFP4, 672},    {MN_NVFP4, 1360},
+                {MN_F8_E4M3_128, 640}, {MN_MLX2_128, 384}, {MN_MLX6_64, 1216}, {MN_MLX3_32, 992}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        for (int64_t n = 1; n <= 65; n *= 4) {
+            const op_shape s = {.rows = n, .k = ends[i].k, .n = 40};
+            near(MN_OP_LINEAR, ends[i].type, s, MN_PRECISION_EXACT, 1e-5);
+            near(MN_OP_LINEAR, ends[i].type, s, MN_PRECISION_A16, 5e-3);
+        }
     /* a matrix that is widened in parts: 138 of 128 MiB */
     near(MN_OP_LINEAR, MN_Q8_0, (op_shape){.rows = 300, .k = 256, .n = 270001}, MN_PRECISION_A16,
          5e-3);
     /* one row, more tiles than blocks: a block has several, in one step of k each and in more */
-    static const uint32_t packed[] = {MN_Q4_0, MN_Q4_K, MN_Q6_K, MN_Q8_0, MN_MXFP4, MN_MLX4_64};
+    static const uint32_t packed[] = {MN_Q4_0,    MN_Q4_K,    MN_Q6_K,  MN_Q8_0,   MN_MXFP4,
+                                      MN_MLX4_64, MN_F8_E4M3, MN_NVFP4, MN_IQ2_XS, MN_IQ3_S};
     const op_shape narrow = {.rows = 1, .k = 256, .n = 13000};
     const op_shape wide = {.rows = 1, .k = 5632, .n = 9001};
     /* parts of rows, and more of them than blocks */
@@ -86,7 +110,7 @@ static void linear(void **state) {
 static void experts(void **state) {
     static const int64_t rows[] = {1, 3, 8, 20, 64, 100, 150, 512};
     (void)state;
-    for (int t = 0; t < N_TYPES; t++)
+    for (int t = 0; t < N_FORMS; t++)
         for (int r = 0; r < 8; r++)
             for (int v = 0; v < 4; v++) {
                 op_shape s = {.rows = rows[r],
