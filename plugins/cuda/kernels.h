@@ -287,6 +287,44 @@ void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs
 void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
                     float *y, int T, int k, int D);
 
+/* ---- operations with a state (k_state.cu) ---------------------------------------------------- */
+/* Sequences of a step and the pages of states (mng_states); layer_at: bytes of a page in front of
+ * the node's layer. */
+typedef struct {
+    const int32_t *row_pos, *seqs, *states; /* [T], [Q, 4], [S, 2] */
+    char *memory;
+    int64_t n_pages;
+    uint64_t page_bytes, layer_at;
+    int T, Q, S;
+} cu_states;
+/* CONV_STATE: x, y: [T, C]; weight: [C, W]; bias: [C] or NULL. */
+enum { CU_CONV_MOST = 64 }; /* taps */
+typedef struct {
+    cu_states s;
+    const float *x, *weight, *bias;
+    float *y;
+    int C, W;
+} cu_conv;
+void cu_conv_run(cudaStream_t s, const cu_conv *a);
+/* SSM_SCAN, and with beta GATED_DELTA: H heads of dim columns, each a state of n numbers. rows: [T,
+ * width]: XBC or QKV, with x or v [H, dim] at x_at, what is written (B, k) and read with (C, q),
+ * [G, n], at write_at and read_at; in_turn: head h has group h % G, else h / (H / G). step: DT or
+ * GATE, of `each` for each element. y: [T, H, dim]. */
+typedef struct {
+    cu_states s;
+    const float *rows, *step, *beta;
+    const float *a, *dt_bias, *d; /* d: of SSM_SCAN */
+    float *y;
+    int width, x_at, write_at, read_at;
+    int H, dim, G, n;
+    float dt_min, dt_max; /* dt_max 0 = none */
+    float eps, scale, beta_scale;
+    bool a_log, each, in_turn;
+    bool aligned; /* all by 16 bytes (cu_scan_run sets it) */
+} cu_scan;
+enum { CU_SCAN_MOST = 256 }; /* n */
+void cu_scan_run(cudaStream_t s, const cu_scan *a);
+
 typedef struct {
     const float *logits, *bias;
     const int32_t *out_slot;

@@ -6,8 +6,9 @@
 
 uint32_t mng_state_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
     (void)dev;
-    if (mnp_n_state(g, n))
+    if (mnp_n_state(g, n)) {
         return MNG_OK;
+    }
     return MNG_SHAPE;
 }
 

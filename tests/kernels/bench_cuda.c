@@ -21,6 +21,9 @@ typedef struct {
 #define A16 MN_PRECISION_A16
 #define ROWS(n) .rows = n, .k = 4096
 #define HEADS .n_head = 32, .n_head_kv = 8, .dim = 128
+#define CONV .k = 8192, .n = 4
+#define DELTA .n_head = 32, .n_head_kv = 16, .dim = 128, .dim_v = 128, .variant = 2
+#define SCAN .n_head = 128, .n_head_kv = 1, .dim = 64, .n = 128, .variant = 1
 #define MANY .rows = 512, .n_expert = 32, .n_used = 4, .k = 1024, .n = 512
 
 static const row rows[] = {
@@ -68,6 +71,14 @@ static const row rows[] = {
      A16,
      {MANY}},
     {"combine_rows", MN_OP_MOE_COMBINE, 0, EXACT, {MANY}},
+    {"conv_rows", MN_OP_CONV_STATE, MN_F32, EXACT, {.rows = 1, .n_seqs = 1, CONV}},
+    {"conv_rows", MN_OP_CONV_STATE, MN_F32, EXACT, {.rows = 4096, .n_seqs = 1, CONV}},
+    {"scan_rows", MN_OP_GATED_DELTA, MN_F32, EXACT, {.rows = 1, .n_seqs = 1, DELTA}},
+    {"scan_rows", MN_OP_GATED_DELTA, MN_F32, EXACT, {.rows = 20, .n_seqs = 20, DELTA}},
+    {"scan_rows", MN_OP_GATED_DELTA, MN_F32, EXACT, {.rows = 512, .n_seqs = 1, DELTA}},
+    {"scan_rows", MN_OP_GATED_DELTA, MN_F32, EXACT, {.rows = 4096, .n_seqs = 1, DELTA}},
+    {"scan_rows", MN_OP_SSM_SCAN, MN_F32, EXACT, {.rows = 20, .n_seqs = 20, SCAN}},
+    {"scan_rows", MN_OP_SSM_SCAN, MN_F32, EXACT, {.rows = 4096, .n_seqs = 1, SCAN}},
 };
 
 static double peak_gbps;
@@ -91,6 +102,19 @@ static void count_cache(const row *r, double *bytes, double *flop) {
     const int64_t of_row = s->n_head * s->dim;
     *bytes += 2 * of_element * (double)kept;
     *flop += 4 * (double)(s->rows * of_row) * seen;
+}
+
+/* Bytes of states: each sequence's is read and written once. */
+static double state_bytes(const row *r) {
+    const op_shape *s = &r->s;
+    int64_t numbers = 0;
+    if (r->op == MN_OP_CONV_STATE)
+        numbers = s->k * (s->n - 1);
+    if (r->op == MN_OP_SSM_SCAN)
+        numbers = s->n_head * s->dim * s->n;
+    if (r->op == MN_OP_GATED_DELTA)
+        numbers = s->n_head * s->dim * s->dim_v;
+    return 8 * (double)(numbers * s->n_seqs);
 }
 
 static int by_value(const void *a, const void *b) {
@@ -154,6 +178,7 @@ static bool run(const h_plugin *p, const row *r) {
     ran = ran && time_step(p, plan, c, &us, &bytes, &flop);
     if (ran) {
         count_cache(r, &bytes, &flop);
+        bytes += state_bytes(r);
         print(r, us, bytes, flop);
     } else
         printf("FAIL  %s: %s\n", r->kernels, err.msg);

@@ -145,6 +145,36 @@ const cu_prompt_kernel cu_prompt_q8_0[CU_PROMPT_KERNELS] = {{64, 50000, attend_p
                                                             {128, 90000, attend_prompt},
                                                             {256, 170000, attend_prompt}};
 
+/* ---- states ---------------------------------------------------------------------------------- */
+static void touch_states(const cu_states *s) {
+    reads(s->row_pos, s->T * 4);
+    reads(s->seqs, s->Q * 16);
+    reads(s->states, s->S * 8);
+    reads(s->memory, s->n_pages * (int64_t)s->page_bytes);
+}
+void cu_conv_run(cudaStream_t s, const cu_conv *a) {
+    const int64_t n = (int64_t)a->s.T * a->C;
+    (void)s;
+    touch_states(&a->s);
+    reads(a->x, n * 4);
+    reads(a->weight, (int64_t)a->C * a->W * 4);
+    reads(a->bias, a->C * 4);
+    writes(a->y, n * 4);
+}
+void cu_scan_run(cudaStream_t s, const cu_scan *a) {
+    const int64_t T = a->s.T;
+    const int64_t n_step = (int64_t)a->H * (a->each ? a->n : 1);
+    (void)s;
+    touch_states(&a->s);
+    reads(a->rows, T * a->width * 4);
+    reads(a->step, T * n_step * 4);
+    reads(a->beta, T * a->H * 4);
+    reads(a->a, a->H * 4);
+    reads(a->dt_bias, n_step * 4);
+    reads(a->d, a->H * 4);
+    writes(a->y, T * a->H * a->dim * 4);
+}
+
 /* ---- experts --------------------------------------------------------------------------------- */
 void cu_moe_sort(cudaStream_t s, const cu_sort *a) {
     (void)s;
