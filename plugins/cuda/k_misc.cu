@@ -40,6 +40,7 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     __shared__ float red[8];
     const int D = a.D;
     const bool wide = D % 4 == 0 && D <= 1024 * HELD;
+    const float *weight = a.w + (int64_t)(blockIdx.x % a.w_rows) * D;
     float4 v[HELD];
     float4 w[HELD];
     cu_next();
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     for (int k = 0; k < HELD; k++) {
         const int i = 4 * threadIdx.x + 1024 * k;
         if (wide && i < D)
-            w[k] = *(const float4 *)(a.w + i);
+            w[k] = *(const float4 *)(weight + i);
     }
     cu_wait();
     int64_t row = a.gather ? __ldcg(&a.gather[blockIdx.x]) : (int64_t)blockIdx.x;
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     }
     for (int i = threadIdx.x; !wide && i < D; i += 256) {
         const float from = x ? __ldcg(&x[i]) : 0;
-        const float y = from * rstd * (a.w[i] + a.offset);
+        const float y = from * rstd * (weight[i] + a.offset);
         put(a.y, at + i, y, a.y_kind);
         if (a.half)
             put(a.half, half_at + i, y, a.half_kind);

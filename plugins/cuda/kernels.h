@@ -83,13 +83,13 @@ typedef struct {
 } cu_linear;
 
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind);
-/* y = x / rms * (w + offset) of rows of D; gather: which row of x, or NULL; half: a second copy of
- * y in 16 bits, rows of ld elements, or NULL. */
+/* y = x / rms * (w + offset) of rows of D; row r has row r % w_rows of w; gather: which row of x,
+ * or NULL; half: a second copy of y in 16 bits, rows of ld elements, or NULL. */
 typedef struct {
     const float *x, *w;
     const int32_t *gather;
     void *y, *half;
-    int x_rows, rows, D, ld, y_kind, half_kind;
+    int x_rows, w_rows, rows, D, ld, y_kind, half_kind;
     float eps, offset;
 } cu_norm;
 void cu_rms_norm(cudaStream_t s, const cu_norm *a);

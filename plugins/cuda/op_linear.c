@@ -319,6 +319,7 @@ static void set_x(const mng_run *r, const mng_unit *u, int32_t x, cu_linear *a) 
         cu_norm all = {0};
         all.x = cu_f32(r, source);
         all.w = w;
+        all.w_rows = 1;
         all.gather = rows;
         all.y = cu_ptr(r, x);
         all.x_rows = cu_dim(r, source, 0);

@@ -106,6 +106,7 @@ static void launch_rms_norm(mng_run *r, const mng_unit *u) {
     a.x = cu_f32(r, x);
     a.x_rows = a.rows;
     a.w = cu_in_flat(r, n, MN_RMS_NORM_WEIGHT);
+    a.w_rows = (int)cu_in_weight(r, n, MN_RMS_NORM_WEIGHT)->rows;
     a.y = cu_ptr(r, y);
     a.y_kind = cu_kind(r, y);
     a.eps = cu_attr(g, n, MN_RMS_NORM_ATTR_EPS);
@@ -201,7 +202,7 @@ static void sample_needs(const mn_program *p, const mn_node *n, mng_needs *needs
 }
 
 const mng_op cu_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, launch_embed};
-const mng_op cu_op_rms_norm = {MN_OP_RMS_NORM, 1, mng_pair_verdict, NULL, launch_rms_norm};
+const mng_op cu_op_rms_norm = {MN_OP_RMS_NORM, 2, mng_pair_verdict, NULL, launch_rms_norm};
 const mng_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, launch_layer_norm};
 const mng_op cu_op_act = {MN_OP_ACT, 2, NULL, NULL, launch_elementwise};
 const mng_op cu_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, launch_elementwise};

@@ -60,7 +60,8 @@ static void embed_needs(const mn_program *p, const mn_node *n, mng_needs *needs)
 static void rms_norm(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_RMS_NORM_X);
-    ocl_norm_args a = {.D = (int)mng_last_dim(r, x), .w_rows = 1};
+    const mng_weight *w = mng_weight_of(r, mnp_in(r->g, n, MN_RMS_NORM_WEIGHT));
+    ocl_norm_args a = {.D = (int)mng_last_dim(r, x), .w_rows = (int)w->rows};
     a.eps = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_EPS);
     a.offset = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_OFFSET);
     const mng_ref refs[] = {mng_operand(r, x), mng_in(r, n, MN_RMS_NORM_WEIGHT), mng_out(r, n, 0)};
@@ -167,7 +168,7 @@ void ocl_copy_view(mng_run *r, const mng_view *v) {
 }
 
 const mng_op ocl_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, embed};
-const mng_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 1, mng_pair_verdict, NULL, rms_norm};
+const mng_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 2, mng_pair_verdict, NULL, rms_norm};
 const mng_op ocl_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, layer_norm};
 const mng_op ocl_op_act = {MN_OP_ACT, 2, NULL, NULL, elementwise};
 const mng_op ocl_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, elementwise};

@@ -34,7 +34,8 @@ static void norm_row(global const float *x, global const float *w, global float 
 kernel void rms_norm(REF(x), REF(w), REF(y), const ocl_norm_args p) {
     local float red[LANES];
     const ulong row = (ulong)get_group_id(0) * p.D;
-    norm_row(PTR(const float, x) + row, PTR(const float, w), PTR(float, y) + row, &p, red);
+    const ulong own = (ulong)(get_group_id(0) % p.w_rows) * p.D;
+    norm_row(PTR(const float, x) + row, PTR(const float, w) + own, PTR(float, y) + row, &p, red);
 }
 
 kernel void layer_norm(REF(x), REF(w), REF(b), REF(y), const ocl_norm_args p) {

@@ -197,8 +197,9 @@ static void run_norm(const group *g, local const ocl_step_op *op) {
     local const ocl_norm_args *p = ARGS_OF(ocl_norm_args);
     for (int v = g->me; v < op->n[0]; v += g->n) {
         const ulong at = (ulong)v * p->D;
-        norm_row(REF_OF(const float, 0) + at, REF_OF(const float, 1), REF_OF(float, 2) + at, p,
-                 g->red);
+        const ulong own = (ulong)(v % p->w_rows) * p->D;
+        norm_row(REF_OF(const float, 0) + at, REF_OF(const float, 1) + own, REF_OF(float, 2) + at,
+                 p, g->red);
     }
 }
 

@@ -32,7 +32,7 @@ void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld
 void cu_rms_norm(cudaStream_t s, const cu_norm *a) {
     (void)s;
     reads(a->x, (int64_t)a->x_rows * a->D * 4);
-    reads(a->w, (int64_t)a->D * 4);
+    reads(a->w, (int64_t)a->w_rows * a->D * 4);
     reads(a->gather, a->gather ? a->rows * 4 : 0);
     writes(a->y, (int64_t)a->rows * a->D * kind_bytes(a->y_kind));
     writes(a->half, (int64_t)a->rows * a->ld * 2);

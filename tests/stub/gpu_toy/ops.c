@@ -163,7 +163,7 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
 /* X(OP, contract, verdict by shapes) */
 #define TOY_OPS(X)                                                                                 \
     X(EMBED, 1, mng_embed_verdict)                                                                 \
-    X(RMS_NORM, 1, mng_pair_verdict)                                                               \
+    X(RMS_NORM, 2, mng_pair_verdict)                                                               \
     X(LAYER_NORM, 1, mng_pair_verdict)                                                             \
     X(LINEAR, 1, mng_linear_verdict)                                                               \
     X(ROPE, 1, mng_rope_verdict)                                                                   \
