@@ -41,7 +41,7 @@ static mn_session *open_with(mn_session_params p) {
 }
 
 /* A prompt of n ids; equal `text`: equal beginnings. */
-static uint32_t words(uint32_t text, uint32_t n, int32_t *ids) {
+static inline uint32_t words(uint32_t text, uint32_t n, int32_t *ids) {
     for (uint32_t i = 0; i < n; i++)
         ids[i] = i ? (int32_t)(6 + (text * 131 + i * i * 17 + i) % 2000) : 0;
     return n;
@@ -119,7 +119,7 @@ static inline void lone(mn_request_params p, served *out) {
 
 #ifndef TEST_FLAKY_H
 /* argv: a model and a device, where the build's own do not hold */
-static int open_model(int argc, char **argv) {
+static inline int open_model(int argc, char **argv) {
     mn_error err = MN_ERROR;
     if (argc > 2)
         device = argv[2];
@@ -130,7 +130,7 @@ static int open_model(int argc, char **argv) {
     return 1;
 }
 
-static int close_model(int bad) {
+static inline int close_model(int bad) {
     mn_model_free(model);
     mn_runtime_free(rt);
     return bad != 0;

@@ -78,6 +78,7 @@ typedef struct {
     int32_t node;       /* of the prefix cache that names the page; -1: none */
     int32_t prev, next; /* among the kept ones */
     uint64_t after;     /* steps enqueued when nobody held it any more */
+    uint64_t worth;     /* of a state: those that are worth least go first */
 } mn_page_info;
 
 /* The pages of one KV group. A page that no sequence holds is free, in limbo, or kept. */
@@ -88,6 +89,7 @@ typedef struct {
     mn_page_info *info;   /* [n_total] */
     int32_t first, last;  /* kept pages: the one that was given back first */
     uint32_t n_free, n_limbo, n_kept, n_total;
+    uint64_t aged; /* worth of the state that went last: what is used from now on is above it */
 } mn_page_pool;
 
 typedef struct {
@@ -96,6 +98,7 @@ typedef struct {
     uint32_t n_groups; /* whose pages it names */
 } mn_prefix_node;
 
+enum { MN_PREFIX_SEEN = 8192 };
 /* The prefix cache of one engine; block 0: there is none. */
 typedef struct {
     uint32_t block; /* positions */
@@ -105,6 +108,9 @@ typedef struct {
     int32_t *pages; /* [n_nodes][row]; -1 = none */
     int32_t *heads; /* [n_heads], a power of 2 */
     int32_t *path;  /* [n_ctx / block]: of the last lookup */
+    /* with states: hash[1] of blocks that were added at hash[0] % MN_PREFIX_SEEN, whether pages of
+     * them are still there or not */
+    uint64_t *seen;
     int32_t free;
     bool closed; /* nothing is added: what the cache holds is not known */
     uint64_t key[2];
@@ -149,6 +155,7 @@ typedef struct {
     int32_t next_state; /* a page for what the next step leaves; -1: none is reserved */
     bool keep_state;    /* the next step is not to change the last state: its rows may be undone */
     uint32_t mark;      /* a position behind which the state is kept, beside those that all keep */
+    uint32_t parts;     /* another: there the text parts from others; 0: none */
     bool shares;        /* blocks with others, through the prefix cache */
     uint64_t salt;      /* of its blocks */
     uint32_t n_blocks;  /* of the prefix cache: already looked up or added */

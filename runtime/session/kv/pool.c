@@ -3,8 +3,8 @@
  *
  * A page is held by the sequences whose tables name it. One that nobody holds any more is free once
  * the steps enqueued so far are complete (limbo), unless the prefix cache knows what is in it
- * (prefix.c): then it is kept, in the order in which pages were given back, until the room is
- * needed. */
+ * (prefix.c): then it is kept until the room is needed, for which the pages go in the order in
+ * which they were given back, states by what they are worth (mn_state_used). */
 #include "session/kv/pool.h"
 
 static mn_status pool_create(mn_page_pool *p, uint32_t n, mn_error *err) {
@@ -116,11 +116,38 @@ void mn_page_forget(mn_kv *kv, uint32_t group, int32_t page) {
     page_release(kv, p, page);
 }
 
+/* ---- room ------------------------------------------------------------------------------------ */
+static bool page_is_idle(const mn_kv *kv, const mn_page_pool *p, int32_t page) {
+    return page >= 0 && p->info[page].after <= kv->clock->completed;
+}
+
+/* The kept state that is worth least; -1: steps in flight still read all of them. */
+static int32_t least_worth(const mn_kv *kv, const mn_page_pool *p) {
+    int32_t best = -1;
+    for (int32_t i = p->first; i >= 0; i = p->info[i].next)
+        if (page_is_idle(kv, p, i) && (best < 0 || p->info[i].worth < p->info[best].worth))
+            best = i;
+    return best;
+}
+
+/* The kept page that goes next; -1: none can yet. */
+static int32_t page_to_evict(const mn_kv *kv, uint32_t group) {
+    const mn_page_pool *p = &kv->pools[group];
+    if (mn_group_is_state(kv, group))
+        return least_worth(kv, p);
+    return page_is_idle(kv, p, p->first) ? p->first : -1;
+}
+
 bool mn_page_make_room(mn_kv *kv, uint32_t group, uint32_t n) {
     mn_page_pool *p = &kv->pools[group];
-    while (p->n_free < n && p->n_kept && p->info[p->first].after <= kv->clock->completed)
-        mn_prefix_evict(kv, group, p->first);
-    return p->n_free >= n;
+    while (p->n_free < n) {
+        const int32_t page = page_to_evict(kv, group);
+        if (page < 0)
+            return false;
+        p->aged = MN_MAX(p->aged, p->info[page].worth);
+        mn_prefix_evict(kv, group, page);
+    }
+    return true;
 }
 
 uint32_t mn_page_coming(const mn_kv *kv, uint32_t group) {

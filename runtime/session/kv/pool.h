@@ -75,4 +75,9 @@ void mn_state_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions);
 /* A slot without states goes on from a page, which it holds. */
 void mn_state_begin(mn_kv *kv, uint32_t slot, uint32_t position, int32_t page);
 void mn_state_forget(mn_kv *kv, uint32_t slot); /* the engine is gone */
+/* The prefix cache begins to name the page as the state behind `position`, or a text begins there
+ * or behind it: from now on it is worth as much as a new one. */
+void mn_state_used(mn_kv *kv, int32_t page, uint32_t position);
+/* Positions between states that every text keeps: whole blocks of the prefix cache. */
+uint32_t mn_state_every(const mn_kv *kv);
 #endif

@@ -13,7 +13,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { MAX_BLOCK = 4096, OF_STATES = 64 /* of a model without keys and values */ };
+enum {
+    MAX_BLOCK = 4096,
+    OF_STATES = 64,   /* of a model without keys and values */
+    WORTH_PARTS = 256 /* positions that a state where texts part saves at least */
+};
 
 /* ---- life ------------------------------------------------------------------------------------ */
 static uint64_t common_multiple(uint64_t a, uint64_t b) {
@@ -70,7 +74,10 @@ mn_status mn_prefix_create(mn_kv *kv, mn_error *err) {
     x->pages = mn_alloc((x->n_nodes + 1ull) * x->row, sizeof *x->pages);
     x->heads = mn_alloc(x->n_heads + 1ull, sizeof *x->heads);
     x->path = mn_alloc(kv->n_ctx / x->block + 1ull, sizeof *x->path);
-    if (!x->nodes || !x->pages || !x->heads || !x->path)
+    if (kv->state_group >= 0)
+        x->seen = mn_calloc(MN_PREFIX_SEEN, sizeof *x->seen);
+    const bool sees = x->seen || kv->state_group < 0;
+    if (!x->nodes || !x->pages || !x->heads || !x->path || !sees)
         return mn_fail_memory(err, x->n_nodes * (sizeof *x->nodes + 4ull * x->row));
     link_free(x);
     if (getrandom(x->key, sizeof x->key, 0) != (ssize_t)sizeof x->key)
@@ -84,6 +91,7 @@ void mn_prefix_free(mn_kv *kv) {
     mn_free(x->pages);
     mn_free(x->heads);
     mn_free(x->path);
+    mn_free(x->seen);
     *x = (mn_prefix){.free = -1};
 }
 
@@ -171,6 +179,7 @@ static void add_state(mn_kv *kv, uint32_t slot, uint32_t block, int32_t node) {
         return;
     pages[0] = s->page;
     info[s->page].node = node;
+    mn_state_used(kv, s->page, s->position);
     kv->prefix.nodes[node].n_groups++;
 }
 
@@ -206,6 +215,8 @@ void mn_prefix_add(mn_kv *kv, uint32_t slot, mn_memory_text text) {
         return;
     for (; (q->n_blocks + 1) * x->block <= n; q->n_blocks++) {
         mn_prefix_hash(x, text.tokens, q->n_blocks, q->hash);
+        if (x->seen)
+            x->seen[q->hash[0] % MN_PREFIX_SEEN] = q->hash[1];
         int32_t node = mn_prefix_find(x, q->hash);
         if (node < 0)
             node = prefix_insert(x, q->hash);
@@ -257,15 +268,28 @@ static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, uin
     return best;
 }
 
+/* The slot begins behind n_blocks with the state that the path names there. The states that all
+ * texts keep are used, too: a text that parts from this one before its end begins with them. */
+static void take_state(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t n_blocks) {
+    const mn_prefix *x = &kv->prefix;
+    const uint32_t every = mn_state_every(kv) / x->block;
+    for (uint32_t b = every; b < n_blocks; b += every)
+        if (names_group(kv, x->path[b - 1], group))
+            mn_state_used(kv, mn_prefix_pages_of(kv, x->path[b - 1], group)[0], b * x->block);
+    if (!n_blocks)
+        return;
+    const int32_t page = mn_prefix_pages_of(kv, x->path[n_blocks - 1], group)[0];
+    mn_state_used(kv, page, n_blocks * x->block);
+    mn_state_begin(kv, slot, n_blocks * x->block, page);
+}
+
 /* The group's pages of the blocks on the path, from the first that the next row sees, become the
  * sequence's, which has none. */
 static void take_group(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t n_blocks) {
     const mn_prefix *x = &kv->prefix;
     const uint32_t n = mn_prefix_pages(kv, group);
     if (mn_group_is_state(kv, group)) {
-        if (n_blocks)
-            mn_state_begin(kv, slot, n_blocks * x->block,
-                           mn_prefix_pages_of(kv, x->path[n_blocks - 1], group)[0]);
+        take_state(kv, slot, group, n_blocks);
         return;
     }
     const uint32_t lo = mn_pages_first(kv, group, n_blocks * x->block);
@@ -295,6 +319,23 @@ void mn_kv_forget(mn_kv *kv, uint32_t slot) {
     hash_begin(q->salt, q->hash);
 }
 
+/* A text that others share farther than to the state that is left of them: it keeps one where they
+ * part, if that saves the next one enough. */
+static void note_parting(mn_kv *kv, uint32_t slot, mn_memory_text text) {
+    const mn_prefix *x = &kv->prefix;
+    mn_kv_slot *q = &kv->slots[slot];
+    uint64_t h[2] = {q->hash[0], q->hash[1]};
+    uint32_t b = q->n_blocks;
+    q->parts = 0;
+    for (; (b + 1) * x->block < text.n_tokens; b++) {
+        mn_prefix_hash(x, text.tokens, b, h);
+        if (x->seen[h[0] % MN_PREFIX_SEEN] != h[1])
+            break;
+    }
+    if ((b - q->n_blocks) * x->block >= WORTH_PARTS)
+        q->parts = b * x->block;
+}
+
 uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     mn_kv_slot *q = &kv->slots[slot];
     mn_prefix *x = &kv->prefix;
@@ -305,6 +346,8 @@ uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text) {
         take_group(kv, slot, i, n_blocks);
     for (; q->n_blocks < n_blocks; q->n_blocks++)
         mn_prefix_hash(x, text.tokens, q->n_blocks, q->hash);
+    if (x->seen)
+        note_parting(kv, slot, text);
     return n_blocks * x->block;
 }
 
@@ -347,6 +390,8 @@ uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     if (!x->block || !q->shares)
         return 0;
     mn_prefix_add(kv, slot, text);
+    if (x->seen && !at && !mn_pages_any(kv, slot)) /* blocks between states are of no use alone */
+        at = mn_prefix_take(kv, slot, text);
     while (ends_with_block(kv, q, at) && at + x->block < text.n_tokens) {
         uint64_t h[2] = {q->hash[0], q->hash[1]};
         mn_prefix_hash(x, text.tokens, q->n_blocks, h);

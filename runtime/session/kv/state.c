@@ -10,8 +10,7 @@
 
 /* ---- which states are kept -------------------------------------------------------------------
  * */
-/* Positions between states that are kept within a text: whole blocks of the prefix cache. */
-static uint32_t every(const mn_kv *kv) {
+uint32_t mn_state_every(const mn_kv *kv) {
     const uint32_t block = kv->prefix.block;
     if (!block)
         return MN_STATE_EVERY;
@@ -19,7 +18,9 @@ static uint32_t every(const mn_kv *kv) {
 }
 
 static bool is_marked(const mn_kv *kv, const mn_kv_slot *q, uint32_t position) {
-    return position && (position == q->mark || position % every(kv) == 0);
+    if (!position)
+        return false;
+    return position == q->mark || position == q->parts || position % mn_state_every(kv) == 0;
 }
 
 /* Whether a step may change the slot's last state in place. */
@@ -31,6 +32,15 @@ static bool is_free_to_change(const mn_kv *kv, const mn_kv_slot *q) {
     if (p->refs[last->page] > 1 || p->info[last->page].node >= 0)
         return false;
     return !is_marked(kv, q, last->position);
+}
+
+/* A state is worth the rows that it saves where those are left that all texts keep, above the worth
+ * of the last one that went. So states go as in GreedyDual (Young 1994): one that is not used again
+ * sinks, and the sooner the less it saves. */
+void mn_state_used(mn_kv *kv, int32_t page, uint32_t position) {
+    mn_page_pool *p = &kv->pools[kv->state_group];
+    const uint32_t beyond = position % mn_state_every(kv);
+    p->info[page].worth = p->aged + (beyond ? beyond : mn_state_every(kv));
 }
 
 void mn_state_keep(mn_kv *kv, uint32_t slot, bool keep) {
@@ -46,9 +56,11 @@ uint32_t mn_state_chunk(mn_kv *kv, uint32_t slot, uint32_t position, uint32_t n,
     q->mark = n_literal;
     if (q->shares && block) /* others begin behind a block, and compute one token at least */
         q->mark = n_literal ? (n_literal - 1) / block * block : 0;
-    uint32_t end = (position / every(kv) + 1) * every(kv);
+    uint32_t end = (position / mn_state_every(kv) + 1) * mn_state_every(kv);
     if (q->mark > position)
         end = MN_MIN(end, q->mark);
+    if (q->parts > position)
+        end = MN_MIN(end, q->parts);
     return MN_MIN(n, end - position);
 }
 
@@ -210,4 +222,5 @@ void mn_state_forget(mn_kv *kv, uint32_t slot) {
     q->next_state = -1;
     q->keep_state = false;
     q->mark = 0;
+    q->parts = 0;
 }
