@@ -142,7 +142,7 @@ static void print_step(const cJSON *step, out_file *out) {
 /* The chosen devices, and the nodes and layers of each. */
 static void print_placement(const cJSON *placement, out_file *out) {
     const cJSON *s;
-    char need[32];
+    char need[32], text[96];
     out_printf(out, "placement: %s: %s\n", record_text(placement, "device"),
                record_text(placement, "why"));
     cJSON_ArrayForEach(s, cJSON_GetObjectItemCaseSensitive(placement, "segments")) {
@@ -156,6 +156,8 @@ static void print_placement(const cJSON *placement, out_file *out) {
         out_printf(out, ": %s, %s\n", record_text(s, "device"),
                    devices_command_bytes_of(s, "need", need));
     }
+    const record_cost cost = record_sequence_cost(placement);
+    out_printf(out, "  %s\n", record_cost_text(&cost, text));
     out_printf(
         out, "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies\n",
         record_number(placement, "copies"), record_number(placement, "us_per_token"),

@@ -5,6 +5,7 @@
  * and valid until it is closed; whether it runs is the record of mn_model_explain. Long strings
  * and arrays are cut in text, never in JSON. */
 #include "inspect.h"
+#include "record.h"
 #include "utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -122,9 +123,11 @@ static size_t add_types(const app *a, type_total *types) {
     return n;
 }
 
-/* 1 if a session could be created; why: the device and the reason, or what prevents it. */
-static int runs_here(app *a, char *why, size_t cap) {
+/* 1 if a session could be created; why: the device and the reason, or what prevents it; cost: of a
+ * sequence there. */
+static int runs_here(app *a, char *why, size_t cap, record_cost *cost) {
     char *text = NULL;
+    *cost = (record_cost){0};
     if (mn_model_explain(a->model, NULL, &text, &a->err) != MN_OK) {
         snprintf(why, cap, "%s", a->err.msg);
         return 0;
@@ -142,6 +145,7 @@ static int runs_here(app *a, char *why, size_t cap) {
         snprintf(why, cap, "%s", message ? message : "no device can");
     if (!json)
         snprintf(why, cap, "out of memory");
+    *cost = record_sequence_cost(placement);
     cJSON_Delete(json);
     mn_json_free(text);
     return device != NULL;
@@ -187,7 +191,8 @@ static void json_tensors(const app *a, json_out *j) {
 /* The whole output as one JSON object; its keys: docs/command.md. */
 static void inspect_as_json(app *a, out_file *out) {
     char why[600];
-    const int runs = runs_here(a, why, sizeof why);
+    record_cost cost;
+    const int runs = runs_here(a, why, sizeof why, &cost);
     json_out j = out_json(out);
     mn_str key;
     mn_value v = {.size = sizeof v};
@@ -209,6 +214,8 @@ static void inspect_as_json(app *a, out_file *out) {
     json_types(a, &j);
     json_put_bool(&j, "runs", runs);
     json_put_z(&j, "why", why);
+    json_put_uint(&j, "state_bytes", (uint64_t)cost.state);
+    json_put_uint(&j, "token_bytes", (uint64_t)cost.per_token);
     json_close(&j);
     json_line(&j);
 }
@@ -294,7 +301,8 @@ static void type_table(const app *a, out_file *out) {
 
 static void as_text(app *a, out_file *out) {
     char why[600];
-    const int runs = runs_here(a, why, sizeof why);
+    record_cost cost;
+    const int runs = runs_here(a, why, sizeof why, &cost);
     mn_str key;
     mn_value v = {.size = sizeof v};
     char params[32], bytes[32];
@@ -302,7 +310,10 @@ static void as_text(app *a, out_file *out) {
     out_printf(out, "format %s, architecture %s%s, %s parameters, %s\n", a->info.format,
                a->info.arch, a->info.is_encoder ? " (an encoder: it embeds)" : "",
                human_count(a->info.n_params, params), human_bytes(a->info.n_bytes, bytes));
-    out_printf(out, "runs here: %s, %s\n\n", runs ? "yes" : "no", why);
+    out_printf(out, "runs here: %s, %s\n", runs ? "yes" : "no", why);
+    if (cost.state > 0 || cost.per_token > 0)
+        out_printf(out, "%s\n", record_cost_text(&cost, why));
+    out_puts(out, "\n");
     for (uint32_t i = 0; mn_model_meta(a->model, i, &key, &v) == MN_OK; i++) {
         out_printf(out, "%.*s = ", (int)key.len, key.ptr);
         text_value(out, &v);

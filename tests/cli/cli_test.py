@@ -1251,7 +1251,7 @@ def test_lists_config():
 
 def test_lists_inspect():
     m = minerva("inspect", MODEL, "--json").json()
-    equal(list(m), ["format", "arch", "params", "bytes", "metadata", "tensors", "types", "runs", "why"])
+    equal(list(m), ["format", "arch", "params", "bytes", "metadata", "tensors", "types", "runs", "why", "state_bytes", "token_bytes"])
     equal((m["format"], m["arch"]), ("safetensors", "llama"))
     assert 5.0e6 < m["params"] < 5.5e6 and m["bytes"] >= 2 * m["params"]
     for t in m["tensors"]:
@@ -1269,6 +1269,20 @@ def test_lists_inspect():
         equal(len(g["metadata"]["tokenizer.ggml.tokens"]), 2048)
         assert len(minerva("inspect", q8).out) < 30000
     is_error(minerva("inspect", "/nonexistent/m", code=1), "/nonexistent/m")
+
+
+def test_lists_sequence_cost():
+    """What a sequence takes: keys and values for each token, and a state where layers remember one, which files do not keep."""
+    equal([minerva("inspect", MODEL, "--json").json()[k] for k in ("state_bytes", "token_bytes")], [0, 6 * 2 * 2 * 64 * 2])
+    hybrid = os.path.join(DATA, "fixtures", "granite4-h")
+    found = minerva("inspect", hybrid, "--json").json()
+    # One of four layers attends, with 2 x 12 of keys and of values in f16; the others remember 6 x 16 x 16 and 3 x 128 of f32.
+    equal((found["state_bytes"], found["token_bytes"]), (3 * 4 * (6 * 16 * 16 + 3 * 128), 2 * 2 * 12 * 2))
+    line = "a sequence: 22.50 KiB of state, 96 B for each token"
+    has(minerva("inspect", hybrid).out, line)
+    has(minerva("devices", "--explain", "-m", hybrid).out, line)
+    with tempfile.TemporaryDirectory() as folder:
+        has(minerva("run", "-m", hybrid, "--prompt-ids", "5,6,7", "-n", "3", "--cache-dir", folder).err, "states of recurrent layers are not kept in files")
 
 
 def test_lists_graph():
