@@ -2,15 +2,12 @@
  * W for the copy engine, encoded by the driver; places of partial sums in the scratch; how many
  * blocks. */
 #include "gemm_args.h"
+#include "tensor_map.h"
 
 const cu_gemm_shape cu_gemm_shapes[CU_GEMM_SHAPES] = {
     {128, 256, 1}, {128, 192, 1}, {128, 128, 1}, {128, 128, 2}, {64, 256, 1}};
 
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-static encode_fn encode; /* NULL: the driver has none */
+static bool usable; /* there is code for this card, and the driver encodes maps */
 
 static const gemm_kernel *kernels_of(const cu_gemm *g) {
     if (g->kind == CU_BF16)
@@ -19,30 +16,24 @@ static const gemm_kernel *kernels_of(const cu_gemm *g) {
 }
 
 void cu_gemm_sm90_init(void) {
-    enum cudaDriverEntryPointQueryResult found;
-    void *f = NULL;
     for (int i = 0; i < CU_GEMM_SHAPES; i++) {
         if (!gemm_kernels_f16[i].init() || !gemm_kernels_bf16[i].init())
             return; /* built without code for it */
     }
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
-                                         &found) == cudaSuccess &&
-        found == cudaDriverEntryPointSuccess)
-        memcpy(&encode, &f, sizeof f);
+    usable = cu_maps_init();
 }
 
 /* [groups, rows, K] of 16-bit elements, read in boxes of 64 k by box_rows; zeros outside. */
 static bool map_of(CUtensorMap *map, const cu_gemm *g, const void *at, int rows, int groups,
                    int64_t group_stride, int box_rows) {
-    const cuuint64_t dim[3] = {(cuuint64_t)g->K, (cuuint64_t)rows, (cuuint64_t)groups};
-    const cuuint64_t stride[2] = {(cuuint64_t)g->ld * 2, (cuuint64_t)group_stride * 2};
-    const cuuint32_t box[3] = {GEMM_BLOCK_K, (cuuint32_t)box_rows, 1};
-    const cuuint32_t one[3] = {1, 1, 1};
-    const CUtensorMapDataType type =
-        g->kind == CU_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    return encode(map, type, 3, (void *)at, dim, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    const cu_boxes boxes = {.type = g->kind == CU_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                       : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                            .n_dim = 3,
+                            .at = (void *)at,
+                            .dim = {(cuuint64_t)g->K, (cuuint64_t)rows, (cuuint64_t)groups},
+                            .stride = {(cuuint64_t)g->ld * 2, (cuuint64_t)group_stride * 2},
+                            .box = {GEMM_BLOCK_K, (cuuint32_t)box_rows, 1}};
+    return cu_map_encode(map, &boxes);
 }
 
 static bool maps_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *shape, int piece) {
@@ -72,7 +63,7 @@ static void scratch_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *sh
 }
 
 bool cu_gemm_sm90(const cu_card *d, cudaStream_t s, const cu_gemm *g, cu_gemm_plan plan) {
-    if (d->cc != 90 || !encode || plan.shape < 0 || g->n_groups > CU_GEMM_MAX_GROUPS)
+    if (d->cc != 90 || !usable || plan.shape < 0 || g->n_groups > CU_GEMM_MAX_GROUPS)
         return false;
     const cu_gemm_shape *shape = &cu_gemm_shapes[plan.shape];
     const gemm_kernel *e = &kernels_of(g)[plan.shape];

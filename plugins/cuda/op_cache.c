@@ -81,6 +81,17 @@ static void store(mng_run *r, const mng_unit *u) {
         cu_store_run(r->step->stream, &a);
 }
 
+/* Rows by tiles, on Hopper by its own kernels where these can. */
+static void attend_prompt(mng_run *r, const mng_unit *u, const cu_attend *a) {
+    const cu_card *d = &r->dev->card;
+    if (cu_prompt_sm90_fits(d, a) && cu_prompt_sm90_run(d, r->step->stream, a)) {
+        cu_chose(r, u->node, "attend_prompt_sm90", "", a->c.T);
+        return;
+    }
+    cu_chose(r, u->node, "attend_prompt", "", a->c.T);
+    cu_prompt_run(d, r->step->stream, a);
+}
+
 /* Sequences of many rows go to tiles of rows (attend.c), where the cache and the class let them;
  * those of one row beside them, and all others, go row by row with keys split. */
 static void attention(mng_run *r, const mng_unit *u) {
@@ -119,10 +130,11 @@ static void attention(mng_run *r, const mng_unit *u) {
     if (!a.c.T)
         return;
     const bool prompt = !a.one && a.rounds && cu_prompt_fits(&r->dev->card, &a);
-    cu_chose(r, u->node, prompt ? "attend_prompt" : "attend", "", a.c.T);
     a.apart = prompt && a.n_seqs > 1;
     if (prompt)
-        cu_prompt_run(&r->dev->card, r->step->stream, &a);
+        attend_prompt(r, u, &a);
+    else
+        cu_chose(r, u->node, "attend", "", a.c.T);
     if (!prompt || a.apart)
         cu_attend_run(&r->dev->card, r->step->stream, &a);
 }

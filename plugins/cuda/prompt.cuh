@@ -10,18 +10,12 @@
  * computed once more, by itself, over exactly what it sees. */
 #ifndef CU_PROMPT_CUH
 #define CU_PROMPT_CUH
-#include "cached.cuh"
+#include "prompt_tiles.cuh"
 #include <limits.h>
 #include <stddef.h>
 
 /* SLICE_PAGES: that a block walks at least, where several share a tile */
-enum {
-    ROWS = CU_PROMPT_ROWS,
-    WARPS = 4,
-    THREADS = CU_PROMPT_THREADS,
-    PAGE = CU_PAGE_TOKENS,
-    SLICE_PAGES = 2
-};
+enum { ROWS = CU_PROMPT_ROWS, WARPS = 4, THREADS = CU_PROMPT_THREADS, SLICE_PAGES = 2 };
 
 #ifdef CU_EMULATED /* tests run this on a CPU: the functions between are those of emulated.h */
 static float shared_x[1 << 16];
@@ -61,79 +55,10 @@ template <int LEFT> __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 #endif
-__device__ __forceinline__ uint32_t pack2(float a, float b) {
-    const __half2 h = __floats2half2_rn(a, b);
-    return *(const uint32_t *)&h;
-}
-
-/* Over the four lanes that share a row of sums. */
-__device__ __forceinline__ float max_of_four(float v) {
-    v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
-    return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
-}
-__device__ __forceinline__ float sum_of_four(float v) {
-    v += __shfl_xor_sync(~0u, v, 1);
-    v += __shfl_xor_sync(~0u, v, 2);
-    return v;
-}
-
-/* Which rows of the step a block has (none: rows is 0), and which part of the pages that they
- * see. */
-struct tile_of {
-    int first, rows, slot;
-    int column;              /* block of the tile's first slice */
-    int slice, slices, step; /* step: blocks between slices */
-};
-/* Tiles of sequence s, `each` rows long, and of the sequences of lower lanes and this one. */
-struct tiles_here {
-    int4 seq;
-    int own, until;
-};
-__device__ __forceinline__ tiles_here tiles_from(const cu_attend &a, int s, int each) {
-    const int lane = threadIdx.x % 32;
-    tiles_here t = {make_int4(0, 0, 0, 0), 0, 0};
-    if (s < a.n_seqs)
-        t.seq = __ldcg((const int4 *)a.seqs + s);
-    if (t.seq.y > (a.apart ? 1 : 0))
-        t.own = (t.seq.y + each - 1) / each;
-    t.until = t.own;
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-        const int before = __shfl_sync(~0u, t.until, max(lane - o, 0));
-        t.until += lane >= o ? before : 0;
-    }
-    return t;
-}
-/* Tile i of all sequences. */
-__device__ __forceinline__ void find_rows(const cu_attend &a, int i, int each, tile_of *t) {
-    const int lane = threadIdx.x % 32;
-    for (int s = 0; s < a.n_seqs; s += 32) {
-        const tiles_here here = tiles_from(a, s + lane, each);
-        const int left = i - (here.until - here.own);
-        const unsigned found = __ballot_sync(~0u, left >= 0 && i < here.until);
-        if (found) {
-            const int who = __popc((found & (0u - found)) - 1);
-            const int from = __shfl_sync(~0u, left, who) * each;
-            t->first = __shfl_sync(~0u, here.seq.x, who) + from;
-            t->rows = min(each, __shfl_sync(~0u, here.seq.y, who) - from);
-            t->slot = __shfl_sync(~0u, here.seq.z, who);
-            break;
-        }
-        i -= __shfl_sync(~0u, here.until, 31);
-    }
-    const bool rows_there = t->first >= 0 && t->first + t->rows <= a.c.T;
-    const bool slot_there = t->slot >= 0 && t->slot < a.c.S;
-    if (!rows_there || !slot_there)
-        t->rows = 0;
-}
 /* The tiles in turn from the last one on, since it sees most. Where there are few, several blocks
  * share the pages of each. */
 __device__ __forceinline__ tile_of find_tile(const cu_attend &a, int each) {
-    int tiles = 0;
-    for (int s = 0; s < a.n_seqs; s += 32) {
-        const tiles_here here = tiles_from(a, s + threadIdx.x % 32, each);
-        tiles += __shfl_sync(~0u, here.until, 31);
-    }
+    const int tiles = count_tiles(a, each);
     tile_of t = {0, 0, 0, 0, 0, 1, tiles};
     if (!tiles)
         return t;
@@ -182,10 +107,18 @@ __device__ __forceinline__ void unpack_page(__half (*to)[PITCH], char *plane, in
     }
 }
 
-/* The page that is page i of the slot. */
-__device__ __forceinline__ int page_of(const cu_cache &c, int slot, int i) {
-    return i < c.P ? __ldcg(&c.pages[(int64_t)slot * c.P + i]) : -1;
+/* The same of f16. */
+template <int PITCH>
+__device__ __forceinline__ void copy_rows(__half (*to)[PITCH], const __half *from, int pad,
+                                          int positions) {
+    const int chunks = pad / 8;
+    for (int j = threadIdx.x; j < PAGE * chunks; j += THREADS) {
+        const int p = j / chunks;
+        const int x = j % chunks * 8;
+        copy16(&to[p][x], from + p * pad + x, p < positions);
+    }
 }
+
 /* Page i of a sequence, which is `page`, to buffer b; positions beyond `last` become zeros. */
 template <int D, bool Q8>
 __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> &sh, int page,
@@ -196,128 +129,19 @@ __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> 
         page = 0;
     if (!threadIdx.x)
         sh.page[b] = there;
+    const int positions = there ? last + 1 - i * PAGE : 0;
     if (Q8) {
-        const int positions = there ? last + 1 - i * PAGE : 0;
         unpack_page(sh.k[b], keys_at(c, page), kvh, c.pk, positions);
         unpack_page(sh.v[b], values_at(c, page), kvh, c.pv, positions);
         return;
     }
-    const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
-    const int64_t rows_before = (int64_t)kvh * PAGE;
-    const __half *k = (const __half *)base + rows_before * c.pk;
-    const __half *v = (const __half *)(base + c.v_offset) + rows_before * c.pv;
-    for (int j = threadIdx.x; j < PAGE * (c.pk / 8); j += THREADS) {
-        const int p = j / (c.pk / 8);
-        const int x = j % (c.pk / 8) * 8;
-        const bool in = there && i * PAGE + p <= last;
-        copy16(&sh.k[b][p][x], k + p * c.pk + x, in);
-    }
-    for (int j = threadIdx.x; j < PAGE * (c.pv / 8); j += THREADS) {
-        const int p = j / (c.pv / 8);
-        const int x = j % (c.pv / 8) * 8;
-        const bool in = there && i * PAGE + p <= last;
-        copy16(&sh.v[b][p][x], v + p * c.pv + x, in);
-    }
+    const __half *k = (const __half *)keys_at(c, page);
+    const __half *v = (const __half *)values_at(c, page);
+    k += float_row(kvh, 0, c.pk);
+    v += float_row(kvh, 0, c.pv);
+    copy_rows(sh.k[b], k, c.pk, positions);
+    copy_rows(sh.v[b], v, c.pv, positions);
     copy_commit();
-}
-
-/* Whether a row at pos sees position p. */
-__device__ __forceinline__ bool sees(const cu_attend &a, int pos, int p) {
-    return p <= pos && (a.window <= 0 || p > pos - a.window);
-}
-
-/* The first position that a row at pos sees. */
-__device__ __forceinline__ int first_seen(const cu_attend &a, int pos) {
-    if (a.window > 0 && pos >= a.window)
-        return pos - a.window + 1;
-    return 0;
-}
-
-/* Element x of the row at position p of a page. */
-template <bool Q8>
-__device__ __forceinline__ float element_at(char *plane, int kvh, int p, int pad, int x) {
-    if (!Q8)
-        return __half2float(((const __half *)plane)[float_row(kvh, p, pad) + x]);
-    float f[8];
-    widen(read_q8(plane, kvh, p, pad, x / 8), f);
-    float v = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        v = x % 8 == i ? f[i] : v;
-    return v;
-}
-
-/* One row by itself, f32, over what it sees: for rows that met NaN or infinity. All threads. */
-template <int D, bool Q8>
-__device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot, int kvh, int row,
-                             int head, int pos) {
-    const cu_cache &c = a.c;
-    float *score = (float *)sh.k;
-    const int64_t of_head = (int64_t)row * a.H + head;
-    const int64_t to = of_head * c.dv;
-    const float *q = a.q + of_head * c.dk;
-    const int from = first_seen(a, pos);
-    float m = -INFINITY;
-    float sum = 0;
-    constexpr int OWN = (D + THREADS - 1) / THREADS; /* columns of a thread */
-    float y[OWN] = {};
-    for (int i = from / PAGE; i <= pos / PAGE; i++) {
-        const int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
-        if (page < 0 || page >= c.n_pages)
-            continue;
-        char *keys = keys_at(c, page);
-        char *values = values_at(c, page);
-        __syncthreads();
-        if (threadIdx.x < PAGE) {
-            float s = 0;
-            for (int x = 0; x < c.dk; x++) {
-                const float key = element_at<Q8>(keys, kvh, threadIdx.x, c.pk, x);
-                s = fmaf(key, __ldcg(&q[x]), s);
-            }
-            s *= a.scale;
-            if (a.softcap != 0)
-                s = a.softcap * tanhf(s / a.softcap);
-            const bool seen = sees(a, pos, i * PAGE + threadIdx.x);
-            score[threadIdx.x] = seen ? s : -INFINITY;
-        }
-        __syncthreads();
-        float top = m;
-        for (int p = 0; p < PAGE; p++)
-            top = fmaxf(top, score[p]);
-        const float base_m = top == -INFINITY ? 0 : top;
-        const float old = m == -INFINITY ? 0 : expf(m - base_m);
-        m = top;
-        sum *= old;
-        for (int j = 0; j < OWN; j++)
-            y[j] *= old;
-        for (int p = 0; p < PAGE; p++) {
-            if (!sees(a, pos, i * PAGE + p))
-                continue;
-            const float w = expf(score[p] - base_m);
-            sum += w;
-            for (int j = 0; j < OWN; j++) {
-                const int x = threadIdx.x + j * THREADS;
-                if (x >= c.dv)
-                    continue;
-                const float value = element_at<Q8>(values, kvh, p, c.pv, x);
-                y[j] = fmaf(w, value, y[j]);
-            }
-        }
-    }
-    if (a.sinks) {
-        const float sink = a.sinks[head];
-        const float top = fmaxf(m, sink);
-        const float old = m == -INFINITY ? 0 : expf(m - top);
-        sum = sum * old + expf(sink - top);
-        for (int j = 0; j < OWN; j++)
-            y[j] *= old;
-    }
-    for (int j = 0; j < OWN; j++) {
-        const int x = threadIdx.x + j * THREADS;
-        if (x < c.dv)
-            put(a.y, to + x, y[j] / sum, a.y_kind);
-    }
-    __syncthreads();
 }
 
 /* What a thread has of its two rows: weighted values, maximum, its own part of the sum. */
@@ -338,9 +162,13 @@ __device__ __forceinline__ bool leave_sums(const cu_attend &a, const tile_of &ti
                                            const prompt_sums<NO> &r, int *last) {
     float4 *to = sums_at<NO>(a, tile.column + tile.slice * tile.step);
 #pragma unroll
-    for (int n = 0; n < NO; n++)
-        __stcg(&to[n * THREADS], make_float4(r.o[n][0], r.o[n][1], r.o[n][2], r.o[n][3]));
-    __stcg(&to[NO * THREADS], make_float4(r.m[0], r.m[1], r.sum[0], r.sum[1]));
+    for (int n = 0; n < NO; n++) {
+        const float *o = r.o[n];
+        const float4 four = make_float4(o[0], o[1], o[2], o[3]);
+        __stcg(&to[n * THREADS], four);
+    }
+    const float4 rest = make_float4(r.m[0], r.m[1], r.sum[0], r.sum[1]);
+    __stcg(&to[NO * THREADS], rest);
     __threadfence();
     __syncthreads();
     if (!threadIdx.x) {
@@ -371,17 +199,18 @@ __device__ __forceinline__ void add_sums(const cu_attend &a, const tile_of &tile
     for (int i = 0; i < slices; i++) {
         const float4 *from = sums_at<NO>(a, tile.column + i * tile.step);
         const float4 x = __ldcg(&from[NO * THREADS]);
-        const float f0 = x.x == -INFINITY ? 0 : expf(x.x - top[0]);
-        const float f1 = x.y == -INFINITY ? 0 : expf(x.y - top[1]);
+        const float f0 = lowered(x.x, top[0]);
+        const float f1 = lowered(x.y, top[1]);
         r.sum[0] = fmaf(x.z, f0, r.sum[0]);
         r.sum[1] = fmaf(x.w, f1, r.sum[1]);
 #pragma unroll
         for (int n = 0; n < NO; n++) {
             const float4 v = __ldcg(&from[n * THREADS]);
-            r.o[n][0] = fmaf(v.x, f0, r.o[n][0]);
-            r.o[n][1] = fmaf(v.y, f0, r.o[n][1]);
-            r.o[n][2] = fmaf(v.z, f1, r.o[n][2]);
-            r.o[n][3] = fmaf(v.w, f1, r.o[n][3]);
+            float *o = r.o[n];
+            o[0] = fmaf(v.x, f0, o[0]);
+            o[1] = fmaf(v.y, f0, o[1]);
+            o[2] = fmaf(v.z, f1, o[2]);
+            o[3] = fmaf(v.w, f1, o[3]);
         }
     }
 }
@@ -433,7 +262,9 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     if (tile.slice >= slices)
         return;
     const int page0 = begin / PAGE + tile.slice * share;
-    const int end = slices > 1 ? min(page0 + share, last / PAGE + 1) : last / PAGE + 1;
+    int end = last / PAGE + 1;
+    if (slices > 1)
+        end = min(page0 + share, end);
     const int pages = end - page0;
     fetch_page<D, Q8>(a, sh, page_of(c, tile.slot, page0), kvh, page0, last, 0);
     int following = page_of(c, tile.slot, page0 + 1);
@@ -499,7 +330,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         for (int h = 0; h < 2; h++) {
             top[h] = max_of_four(top[h]);
             const float base = top[h] == -INFINITY ? 0 : top[h];
-            const float old = m[h] == -INFINITY ? 0 : expf(m[h] - base);
+            const float old = lowered(m[h], base);
             m[h] = top[h];
             sum[h] *= old;
 #pragma unroll
@@ -552,7 +383,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         if (a.sinks) {
             const float sink = a.sinks[head];
             const float top = fmaxf(m[h], sink);
-            factor = m[h] == -INFINITY ? 0 : expf(m[h] - top);
+            factor = lowered(m[h], top);
             sum[h] = sum[h] * factor + expf(sink - top);
         }
         factor /= sum[h];
@@ -577,8 +408,8 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     __syncthreads();
     for (int i = 0; i < ROWS; i++) {
         if (sh.bad[i]) {
-            attend_alone<D, Q8>(a, sh, tile.slot, kvh, tile.first + i / group,
-                                kvh * group + i % group, sh.pos[i]);
+            attend_alone<D, Q8, THREADS>(a, (float *)sh.k, tile.slot, kvh, tile.first + i / group,
+                                         kvh * group + i % group, sh.pos[i]);
         }
     }
 }

@@ -158,6 +158,14 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int block) {
                  : "memory");
 }
 
+/* ---- barriers of some of a block's threads, by number --------------------------------------- */
+__device__ __forceinline__ void named_wait(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /* ---- products of a warpgroup ----------------------------------------------------------------- */
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -178,6 +186,14 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t at) {
     const uint64_t swizzle_128 = 1ull << 62;
     const uint64_t eight_rows = (uint64_t)(1024 / 16) << 32;
     return swizzle_128 | eight_rows | 1ull << 16 | (at & 0x3ffff) / 16;
+}
+
+/* An operand whose k are rows: 64 columns in rows of 128 bytes, swizzled likewise; the next 64
+ * columns lie `apart` bytes behind. */
+__device__ __forceinline__ uint64_t wgmma_rows(uint32_t at, int apart) {
+    const uint64_t swizzle_128 = 1ull << 62;
+    const uint64_t eight_rows = (uint64_t)(1024 / 16) << 32;
+    return swizzle_128 | eight_rows | (uint64_t)(apart / 16) << 16 | (at & 0x3ffff) / 16;
 }
 
 /* Operand tables: registers 0 to N / 2 - 1 are sums, the others follow. */
@@ -254,6 +270,26 @@ __device__ __forceinline__ void wgmma(float *d, const uint32_t a[4], uint64_t x_
 #undef WGMMA
 #undef WGMMA_OF
 #undef WGMMA_TYPES
+#define WGMMA(n, regs, w, x, ...)                                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32.f16.f16 {" regs "}, {" w "}, %" x  \
+                 ", 1, 1, 1, 1;"                                                                   \
+                 : __VA_ARGS__                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x_at))
+
+/* d [64, N] += a [64, 16] x [16, N], all f16; a in registers, x in shared memory as it lies:
+ * wgmma_rows. a must stay as it is until a wait. */
+template <int N>
+__device__ __forceinline__ void wgmma_by_rows(float *d, const uint32_t a[4], uint64_t x_at) {
+    static_assert(N == 64 || N == 128 || N == 256, "a width with operand tables");
+    if constexpr (N == 64)
+        WGMMA("64", R30 ",%30,%31", "%32,%33,%34,%35", "36", F32(0));
+    else if constexpr (N == 128)
+        WGMMA("128", R60 ",%60,%61,%62,%63", "%64,%65,%66,%67", "68", F64(0));
+    else
+        WGMMA("256", R120 ",%120,%121,%122,%123,%124,%125,%126,%127", "%128,%129,%130,%131", "132",
+              F64(0), F64(64));
+}
+#undef WGMMA
 #undef F64
 #undef F32
 #undef F16

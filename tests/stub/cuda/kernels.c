@@ -3,6 +3,7 @@
  * is one, for the self-test. */
 #include "exchange.h"
 #include "gemm_args.h"
+#include "prompt_sm90.h"
 #include "types.h"
 
 /* The bytes are there. */
@@ -144,6 +145,14 @@ const cu_prompt_kernel cu_prompt_q8_0[CU_PROMPT_KERNELS] = {{64, 50000, attend_p
                                                             {96, 70000, attend_prompt},
                                                             {128, 90000, attend_prompt},
                                                             {256, 170000, attend_prompt}};
+
+static bool prompt_sm90_init(void) {
+    return false;
+}
+const prompt_sm90_kernel prompt_sm90_f16[PROMPT_SM90_KERNELS] = {
+    {64, 192, prompt_sm90_init, NULL},
+    {128, 128, prompt_sm90_init, NULL},
+    {256, 128, prompt_sm90_init, NULL}};
 
 /* ---- states ---------------------------------------------------------------------------------- */
 static void touch_states(const cu_states *s) {
