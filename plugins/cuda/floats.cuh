@@ -38,6 +38,20 @@ struct codes_e4m3 : codes8 {
     }
 };
 
+/* E5M2: the upper byte of an f16. */
+struct codes_e5m2 : codes8 {
+    enum { BASE = 0 };
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint4 &q = low[g / 2];
+        const uint32_t a = g % 2 ? q.z : q.x;
+        const uint32_t b = g % 2 ? q.w : q.y;
+        r[0] = __byte_perm(a, 0, 0x1404u);
+        r[1] = __byte_perm(a, 0, 0x3424u);
+        r[2] = __byte_perm(b, 0, 0x1404u);
+        r[3] = __byte_perm(b, 0, 0x3424u);
+    }
+};
+
 /* An f32 for each 128 elements */
 struct scale_f32 {
     enum { BITS2 = 32, BITS3 = 0, N = 1, HAS_MIN = 0 };

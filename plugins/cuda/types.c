@@ -12,8 +12,8 @@
     X(q5_1)                                                                                        \
     X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs) X(mxfp4) X(mxfp4_split)    \
         X(mlx4_32) X(mlx4_64) X(mlx4_128) X(mlx8_32) X(mlx8_64) X(mlx8_128) X(f8_e4m3)             \
-        X(f8_e4m3_128) X(f8_e4m3_32) X(nvfp4) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq3_s)    \
-        X(iq1_s) X(iq1_m) X(tq1_0) X(tq2_0) X(mlx2_32) X(mlx2_64) X(mlx2_128) X(mlx3_32)           \
+        X(f8_e4m3_128) X(f8_e4m3_32) X(f8_e5m2) X(nvfp4) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs)  \
+        X(iq3_s) X(iq1_s) X(iq1_m) X(tq1_0) X(tq2_0) X(mlx2_32) X(mlx2_64) X(mlx2_128) X(mlx3_32)  \
         X(mlx3_64) X(mlx3_128) X(mlx5_32) X(mlx5_64) X(mlx5_128) X(mlx6_32) X(mlx6_64)             \
         X(mlx6_128)
 /* clang-format on */

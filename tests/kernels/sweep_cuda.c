@@ -151,9 +151,9 @@ static int run(const h_plugin *p, const row *r) {
 /* One of each form in which packed weights lie on the device. */
 static const uint32_t packed_types[] = {
     MN_Q4_0,    MN_Q8_0,    MN_Q2_K,    MN_Q3_K,    MN_Q4_K,       MN_Q5_K,    MN_Q6_K,
-    MN_MXFP4,   MN_MLX4_64, MN_MLX8_64, MN_F8_E4M3, MN_F8_E4M3_32, MN_NVFP4,   MN_IQ2_XS,
-    MN_IQ3_XXS, MN_IQ3_S,   MN_IQ1_S,   MN_IQ1_M,   MN_TQ2_0,      MN_MLX2_32, MN_MLX2_64,
-    MN_MLX3_32, MN_MLX3_64, MN_MLX5_64, MN_MLX6_32, MN_MLX6_64};
+    MN_MXFP4,   MN_MLX4_64, MN_MLX8_64, MN_F8_E4M3, MN_F8_E4M3_32, MN_F8_E5M2, MN_NVFP4,
+    MN_IQ2_XS,  MN_IQ3_XXS, MN_IQ3_S,   MN_IQ1_S,   MN_IQ1_M,      MN_TQ2_0,   MN_MLX2_32,
+    MN_MLX2_64, MN_MLX3_32, MN_MLX3_64, MN_MLX5_64, MN_MLX6_32,    MN_MLX6_64};
 
 /* One row of a matrix of the type: us and bytes; false: it does not run. */
 static bool time_type(const h_plugin *p, uint32_t dtype, const op_shape *s, double *us,

@@ -8,16 +8,16 @@
 /* Every form in which weights lie on the device, and some types that are unpacked at import; behind
  * N_FORMS types that share a form with one before. */
 static const uint32_t types[] = {
-    MN_F32,        MN_F16,      MN_BF16,    MN_Q8_0,    MN_Q4_0,        MN_Q4_1,
-    MN_Q5_0,       MN_Q5_1,     MN_Q2_K,    MN_Q3_K,    MN_Q4_K,        MN_Q5_K,
-    MN_Q6_K,       MN_IQ4_NL,   MN_IQ4_XS,  MN_MXFP4,   MN_MXFP4_SPLIT, MN_MLX4_32,
-    MN_MLX4_64,    MN_MLX4_128, MN_MLX8_32, MN_MLX8_64, MN_MLX8_128,    MN_F8_E4M3,
-    MN_F8_E4M3_32, MN_NVFP4,    MN_IQ2_XS,  MN_IQ3_XXS, MN_IQ3_S,       MN_IQ1_S,
-    MN_IQ1_M,      MN_TQ2_0,    MN_MLX2_32, MN_MLX2_64, MN_MLX3_32,     MN_MLX3_64,
-    MN_MLX5_64,    MN_MLX6_32,  MN_MLX6_64, MN_Q8_K,    MN_MLX5_32,     MN_F8_E4M3_128,
-    MN_IQ2_XXS,    MN_IQ2_S,    MN_TQ1_0,   MN_F8_E5M2, MN_MLX2_128,    MN_MLX3_128,
-    MN_MLX5_128,   MN_MLX6_128};
-enum { N_TYPES = sizeof types / sizeof *types, N_FLOAT = 3, N_FORMS = 40 };
+    MN_F32,         MN_F16,      MN_BF16,    MN_Q8_0,    MN_Q4_0,        MN_Q4_1,
+    MN_Q5_0,        MN_Q5_1,     MN_Q2_K,    MN_Q3_K,    MN_Q4_K,        MN_Q5_K,
+    MN_Q6_K,        MN_IQ4_NL,   MN_IQ4_XS,  MN_MXFP4,   MN_MXFP4_SPLIT, MN_MLX4_32,
+    MN_MLX4_64,     MN_MLX4_128, MN_MLX8_32, MN_MLX8_64, MN_MLX8_128,    MN_F8_E4M3,
+    MN_F8_E4M3_32,  MN_F8_E5M2,  MN_NVFP4,   MN_IQ2_XS,  MN_IQ3_XXS,     MN_IQ3_S,
+    MN_IQ1_S,       MN_IQ1_M,    MN_TQ2_0,   MN_MLX2_32, MN_MLX2_64,     MN_MLX3_32,
+    MN_MLX3_64,     MN_MLX5_64,  MN_MLX6_32, MN_MLX6_64, MN_Q8_K,        MN_MLX5_32,
+    MN_F8_E4M3_128, MN_IQ2_XXS,  MN_IQ2_S,   MN_TQ1_0,   MN_MLX2_128,    MN_MLX3_128,
+    MN_MLX5_128,    MN_MLX6_128};
+enum { N_TYPES = sizeof types / sizeof *types, N_FLOAT = 3, N_FORMS = 41 };
 
 /* k for a type: of packed types whole blocks of 256. */
 static int64_t width(int t, int64_t any) {

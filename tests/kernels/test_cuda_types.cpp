@@ -10,6 +10,7 @@ template <class F> static constexpr cu_type packed_type(uint32_t dtype, const ch
     return stored_type<F>(dtype, name);
 }
 #include "w_f8.cu"
+#include "w_f8_e5m2.cu"
 #include "w_iq1_m.cu"
 #include "w_iq1_s.cu"
 #include "w_iq2.cu"
@@ -45,7 +46,7 @@ extern "C" {
 #include <cstdio>
 #include <vector>
 
-static const cu_type *const all_types[] = {&cu_type_f8_e4m3, &cu_type_f8_e4m3_128, &cu_type_f8_e4m3_32, &cu_type_nvfp4, &cu_type_iq1_m, &cu_type_iq1_s, &cu_type_iq2_xxs, &cu_type_iq2_xs, &cu_type_iq2_s, &cu_type_iq3_xxs, &cu_type_iq3_s, &cu_type_iq4_nl, &cu_type_iq4_xs, &cu_type_mlx2_32, &cu_type_mlx2_64, &cu_type_mlx2_128, &cu_type_mlx3_32, &cu_type_mlx3_64, &cu_type_mlx3_128, &cu_type_mlx4_64, &cu_type_mlx5_32, &cu_type_mlx5_64, &cu_type_mlx5_128, &cu_type_mlx6_32, &cu_type_mlx6_64, &cu_type_mlx6_128, &cu_type_mlx8_32, &cu_type_mxfp4, &cu_type_mxfp4_split, &cu_type_q2_k, &cu_type_q3_k, &cu_type_q4_0, &cu_type_q4_1, &cu_type_q4_k, &cu_type_q5_0, &cu_type_q5_1, &cu_type_q5_k, &cu_type_q6_k, &cu_type_q8_0, &cu_type_tq1_0, &cu_type_tq2_0};
+static const cu_type *const all_types[] = {&cu_type_f8_e4m3, &cu_type_f8_e4m3_128, &cu_type_f8_e4m3_32, &cu_type_f8_e5m2, &cu_type_nvfp4, &cu_type_iq1_m, &cu_type_iq1_s, &cu_type_iq2_xxs, &cu_type_iq2_xs, &cu_type_iq2_s, &cu_type_iq3_xxs, &cu_type_iq3_s, &cu_type_iq4_nl, &cu_type_iq4_xs, &cu_type_mlx2_32, &cu_type_mlx2_64, &cu_type_mlx2_128, &cu_type_mlx3_32, &cu_type_mlx3_64, &cu_type_mlx3_128, &cu_type_mlx4_64, &cu_type_mlx5_32, &cu_type_mlx5_64, &cu_type_mlx5_128, &cu_type_mlx6_32, &cu_type_mlx6_64, &cu_type_mlx6_128, &cu_type_mlx8_32, &cu_type_mxfp4, &cu_type_mxfp4_split, &cu_type_q2_k, &cu_type_q3_k, &cu_type_q4_0, &cu_type_q4_1, &cu_type_q4_k, &cu_type_q5_0, &cu_type_q5_1, &cu_type_q5_k, &cu_type_q6_k, &cu_type_q8_0, &cu_type_tq1_0, &cu_type_tq2_0};
 enum { ROWS = 3 };
 static int failed;
 
