@@ -27,9 +27,14 @@ static void keep_log(void *arg, int32_t level, const char *msg) {
 }
 
 /* ---- worlds ---------------------------------------------------------------------------------- */
+static const char *fixture; /* instead of the demo model */
 static void open_world(const char *const *options) {
+    char path[4400];
     mn_error err = MN_ERROR;
-    if (flaky_runtime(options, &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err))
+    snprintf(path, sizeof path, "%s/fixtures/%s", getenv("MINERVA_TEST_DATA"),
+             fixture ? fixture : "");
+    if (flaky_runtime(options, &rt, &err) ||
+        mn_model_open(rt, fixture ? path : flaky_demo, &model, &err))
         fail_msg("%s", err.msg);
     n_warnings = 0;
     log_text[0] = 0;
@@ -79,9 +84,10 @@ typedef struct {
 } story;
 
 static uint32_t prompt(uint32_t which, int32_t *ids) {
+    const uint32_t n_words = fixture ? 150 : 2000;
     uint32_t n = 3 + (which * 17) % 90;
     for (uint32_t i = 0; i < n; i++)
-        ids[i] = i ? (int32_t)(6 + (which * 131 + i * i * 17) % 2000) : 0;
+        ids[i] = i ? (int32_t)(6 + (which * 131 + i * i * 17) % n_words) : 0;
     return n;
 }
 
@@ -323,6 +329,31 @@ static void test_samplers(void **state) {
         same(&want, &got);
         close_world();
     }
+}
+
+/* Layers that remember a state: it goes with the device, and is computed again from the tokens. */
+static void test_states(void **state) {
+    static const char *const fixtures[] = {"granite4-h", "qwen3-next", "lfm2", "mamba2"};
+    static const char *const after[] = {"0", "3", "8", "17"};
+    (void)state;
+    for (size_t f = 0; f < MN_COUNT(fixtures); f++) {
+        fixture = fixtures[f];
+        open_world(NULL);
+        const story want = play("cpu_simd", 4, 1, f % 2 ? sampled() : greedy());
+        close_world();
+        with_drafts = f == 1;
+        for (size_t k = 0; k < MN_COUNT(after); k++) {
+            open_world(
+                OPTIONS("lost_at", calls[k], "lost_after", after[k], "async", k % 2 ? "1" : "0"));
+            const story got =
+                play("flaky,reference,cpu_simd", 4, k % 2 ? 0 : 4, f % 2 ? sampled() : greedy());
+            assert_int_equal(n_warnings, 1);
+            same(&want, &got);
+            close_world();
+        }
+        with_drafts = false;
+    }
+    fixture = NULL;
 }
 
 static void test_statistics(void **state) {
@@ -877,33 +908,21 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
-                                       cmocka_unit_test(test_five_sequences),
-                                       cmocka_unit_test(test_run_ahead),
-                                       cmocka_unit_test(test_statistics),
-                                       cmocka_unit_test(test_constraint),
-                                       cmocka_unit_test(test_drafts),
-                                       cmocka_unit_test(test_drafts_device),
-                                       cmocka_unit_test(test_no_drafts),
-                                       cmocka_unit_test(test_samplers),
-                                       cmocka_unit_test(test_info),
-                                       cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_rows_requested),
-                                       cmocka_unit_test(test_alone),
-                                       cmocka_unit_test(test_creation),
-                                       cmocka_unit_test(test_twice),
-                                       cmocka_unit_test(test_transient),
-                                       cmocka_unit_test(test_logits),
-                                       cmocka_unit_test(test_embeddings),
-                                       cmocka_unit_test(test_out_of_memory),
-                                       cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_comes_back),
-                                       cmocka_unit_test(test_delay),
-                                       cmocka_unit_test(test_delay_of_relapse),
-                                       cmocka_unit_test(test_stays_lost),
-                                       cmocka_unit_test(test_self_test),
-                                       cmocka_unit_test(test_in_use),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_sequence),   cmocka_unit_test(test_five_sequences),
+        cmocka_unit_test(test_run_ahead),      cmocka_unit_test(test_states),
+        cmocka_unit_test(test_statistics),     cmocka_unit_test(test_constraint),
+        cmocka_unit_test(test_drafts),         cmocka_unit_test(test_drafts_device),
+        cmocka_unit_test(test_no_drafts),      cmocka_unit_test(test_samplers),
+        cmocka_unit_test(test_info),           cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_requested), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),       cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_transient),      cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_generate),       cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_delay),          cmocka_unit_test(test_delay_of_relapse),
+        cmocka_unit_test(test_stays_lost),     cmocka_unit_test(test_self_test),
+        cmocka_unit_test(test_in_use),         cmocka_unit_test(test_threads)};
     const char *isa = getenv("MINERVA_CPU_ISA"); /* answers are compared bit by bit */
     if (isa)
         setenv("MINERVA_FLAKY_ISA", isa, 1);

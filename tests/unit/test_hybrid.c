@@ -242,6 +242,56 @@ static void test_fork_and_cut(void **state) {
     mn_session_free(s);
 }
 
+/* Rows that a turn of a sequence computes: of n_new ids, and of those that are computed again. */
+static uint64_t rows_of_turn(mn_session *s, int32_t seq, talk *t, uint32_t n_new, uint32_t which) {
+    static served got;
+    const mn_sample_params p = drawing(ANSWER, which);
+    mn_session_stats before = {.size = sizeof before};
+    mn_session_stats after = {.size = sizeof after};
+    assert_int_equal(mn_session_get_stats(s, &before), MN_OK);
+    text(which, n_new, t->ids + t->n);
+    assert_int_equal(mn_seq_extend(s, seq, t->ids + t->n, n_new, &p, NULL), MN_OK);
+    t->n += n_new;
+    draw(s, &got, ANSWER);
+    memcpy(t->ids + t->n, got.ids, ANSWER * sizeof *t->ids);
+    t->n += ANSWER;
+    assert_int_equal(mn_session_get_stats(s, &after), MN_OK);
+    return after.n_prompt + after.n_restored - before.n_prompt - before.n_restored;
+}
+
+/* A chat in one sequence, whose tenth turn is then said otherwise: by a cut, and by a fork. */
+static void test_sequence_turns(void **state) {
+    enum { NEW = 170 };
+    static talk t;
+    static served fresh;
+    const mn_sample_params first = drawing(ANSWER, 0);
+    const mn_sample_params last = drawing(ANSWER, 900 + TURNS);
+    int32_t seq;
+    int32_t twin;
+    (void)state;
+    if (!strcmp(device, "reference"))
+        return; /* states are kept alike for all, and the oracle is slow */
+    mn_session *s = open_with((mn_session_params){.n_seq = 2, .n_ctx = LONGEST, .n_batch = 256});
+    t.n = text(800, NEW, t.ids);
+    assert_int_equal(mn_seq_create(s, t.ids, t.n, &first, &seq, NULL), MN_OK);
+    draw(s, &fresh, ANSWER);
+    memcpy(t.ids + t.n, fresh.ids, ANSWER * sizeof *t.ids);
+    t.n += ANSWER;
+    for (uint32_t i = 1; i < TURNS; i++) /* the last id of an answer is not stored */
+        assert_int_equal(rows_of_turn(s, seq, &t, NEW, 800 + i), NEW + 1);
+    t.n = 10 * (NEW + ANSWER);
+    assert_int_equal(mn_seq_fork_at(s, seq, t.n, &twin, NULL), MN_OK);
+    assert_in_range(rows_of_turn(s, twin, &t, NEW, 700), NEW, NEW + EVERY);
+    t.n = 10 * (NEW + ANSWER);
+    assert_int_equal(mn_seq_truncate(s, seq, t.n, NULL), MN_OK);
+    assert_in_range(rows_of_turn(s, seq, &t, NEW, 700), NEW, NEW + EVERY);
+    for (uint32_t i = 11; i <= TURNS; i++)
+        assert_int_equal(rows_of_turn(s, seq, &t, NEW, 900 + i), NEW + 1);
+    ask_alone(t.ids, t.n - ANSWER, &last, &fresh);
+    assert_memory_equal(t.ids + t.n - ANSWER, fresh.ids, ANSWER * sizeof *t.ids);
+    mn_session_free(s);
+}
+
 /* ---- drafts ---------------------------------------------------------------------------------- */
 /* Ids that are right in part. */
 static uint32_t guess(void *arg, const int32_t *ids, uint32_t n, int32_t *to, uint32_t k) {
@@ -338,8 +388,8 @@ static int test_fixture(const char *name) {
         cmocka_unit_test(test_batch),          cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_give_way),       cmocka_unit_test(test_turns),
         cmocka_unit_test(test_long_turns),     cmocka_unit_test(test_fork_and_cut),
-        cmocka_unit_test(test_drafts),         cmocka_unit_test(test_shared_prompt),
-        cmocka_unit_test(test_shared_at_once),
+        cmocka_unit_test(test_sequence_turns), cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_shared_prompt),  cmocka_unit_test(test_shared_at_once),
     };
     char path[4400];
     mn_error err = MN_ERROR;
