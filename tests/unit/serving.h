@@ -28,6 +28,7 @@ typedef struct {
 static mn_runtime *rt;
 static mn_model *model;
 static const char *device = "cpu_simd";
+static uint32_t n_words = 2000; /* ids of which texts are made; a model may have fewer */
 
 static mn_session *open_with(mn_session_params p) {
     mn_error err = MN_ERROR;
@@ -43,7 +44,7 @@ static mn_session *open_with(mn_session_params p) {
 /* A prompt of n ids; equal `text`: equal beginnings. */
 static inline uint32_t words(uint32_t text, uint32_t n, int32_t *ids) {
     for (uint32_t i = 0; i < n; i++)
-        ids[i] = i ? (int32_t)(6 + (text * 131 + i * i * 17 + i) % 2000) : 0;
+        ids[i] = i ? (int32_t)(6 + (text * 131 + i * i * 17 + i) % n_words) : 0;
     return n;
 }
 
@@ -124,8 +125,13 @@ static inline int open_model(int argc, char **argv) {
     if (argc > 2)
         device = argv[2];
     if (!mn_runtime_create(NULL, &rt, &err) &&
-        !mn_model_open(rt, argc > 1 ? argv[1] : NULL, &model, &err))
+        !mn_model_open(rt, argc > 1 ? argv[1] : NULL, &model, &err)) {
+        mn_model_info info = {.size = sizeof info};
+        mn_model_get_info(model, &info);
+        if (info.n_vocab < n_words)
+            n_words = info.n_vocab - 10;
         return 0;
+    }
     fprintf(stderr, "%s\n", err.msg);
     return 1;
 }

@@ -3,23 +3,29 @@
  * back. */
 #include "serving.h"
 
-enum { PAGE = 64 };
+enum { PAGE = 64, N_CTX = 1024 };
 
-/* Bytes of the pages for so many positions. */
-static uint64_t bytes_for(uint32_t positions) {
-    mn_session *s = open_with((mn_session_params){.n_seq = 1, .n_ctx = PAGE, .n_batch = PAGE});
+static uint64_t kv_bytes(uint32_t n_seq, uint32_t n_ctx) {
+    mn_session *s = open_with((mn_session_params){.n_seq = n_seq, .n_ctx = n_ctx, .n_batch = PAGE});
     mn_session_info info = {.size = sizeof info};
     assert_int_equal(mn_session_get_info(s, &info), MN_OK);
     mn_session_free(s);
-    return info.kv_bytes * (positions / PAGE);
+    return info.kv_bytes;
+}
+
+/* Bytes of the pages for so many positions, and of what n_seq sequences have besides: states. */
+static uint64_t bytes_for(uint32_t n_seq, uint32_t positions) {
+    const uint64_t page = kv_bytes(1, 2 * PAGE) - kv_bytes(1, PAGE);
+    const uint64_t states = kv_bytes(n_seq, N_CTX) - n_seq * (N_CTX / PAGE) * page;
+    return states + positions / PAGE * page;
 }
 
 static mn_session *small(uint32_t n_seq, uint32_t positions, uint32_t ahead) {
     return open_with((mn_session_params){.n_seq = n_seq,
-                                         .n_ctx = 1024,
+                                         .n_ctx = N_CTX,
                                          .n_batch = PAGE,
                                          .run_ahead = ahead,
-                                         .kv_bytes = bytes_for(positions)});
+                                         .kv_bytes = bytes_for(n_seq, positions)});
 }
 
 static mn_session_load load_of(mn_session *s) {
@@ -50,8 +56,11 @@ static void test_sizes(void **state) {
     assert_int_equal(got.n, 100);
     assert_int_equal(load_of(s).pages_total, 5);
     mn_session_free(s);
-    const mn_session_params tiny = {
-        .size = sizeof tiny, .device = device, .n_batch = 256, .kv_bytes = bytes_for(PAGE)};
+    const mn_session_params tiny = {.size = sizeof tiny,
+                                    .device = device,
+                                    .n_ctx = N_CTX,
+                                    .n_batch = 256,
+                                    .kv_bytes = bytes_for(1, PAGE)};
     assert_int_equal(mn_session_create(model, &tiny, &s, &err), MN_OUT_OF_MEMORY);
     assert_non_null(strstr(err.msg, "256"));
 }

@@ -105,8 +105,8 @@ void mn_kv_count(const mn_kv *kv, mn_session_load *load) {
     mn_files_count(kv, load);
     for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
         const mn_page_pool *p = &kv->pools[i];
-        if (kv->layout[i].kind == MN_MEMORY_STATE)
-            continue;
+        if (kv->layout[i].kind == MN_MEMORY_STATE && kv->n_groups > 1)
+            continue; /* there is one for each slot in any case */
         const uint32_t n_used = p->n_total - mn_page_coming(kv, i);
         const double part = (double)n_used / p->n_total;
         if (part <= most)

@@ -200,7 +200,8 @@ void mn_kv_reopen(mn_kv *kv);
 /* Positions that one sequence can have at most, alone in the cache; n_batch: rows of a step,
  * running_ahead: more than one of them is in flight. */
 uint32_t mn_kv_max_positions(const mn_kv *kv, uint32_t n_batch, bool running_ahead);
-/* Of the group whose pages are held to the largest part: the fields about pages. */
+/* Of the group whose pages are held to the largest part: the fields about pages. States count where
+ * there is nothing else: a page of 0 tokens each. */
 void mn_kv_count(const mn_kv *kv, mn_session_load *load);
 
 /* ---- pages.c: rows of the page tables; an entry that holds no page is -1 --------------------- */
