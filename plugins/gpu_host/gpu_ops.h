@@ -142,6 +142,19 @@ typedef struct {
     uint64_t part_pages;                   /* of one of its parts */
 } mng_states;
 mng_states mng_states_of(const mng_run *r, const mng_unit *u);
+/* SSM_SCAN and GATED_DELTA as one recurrence: H heads of dim columns, each a state of n numbers. In
+ * a row of `rows`, of `width` elements, x or v [H, dim] is at x_at, what is written (B, k) and read
+ * with (C, q), [G, n], at write_at and read_at; in_turn: head h has group h % G, else h / (H / G).
+ * Factors have their defaults: scale, beta_scale; dt_max 0: none. */
+typedef struct {
+    int32_t rows, step, a, dt_bias, y; /* tensors; step: DT or GATE */
+    int32_t beta, d;                   /* of GATED_DELTA; of SSM_SCAN; else -1 */
+    int width, x_at, write_at, read_at;
+    int H, dim, G, n;
+    float dt_min, dt_max, eps, scale, beta_scale;
+    bool a_log, each, in_turn;
+} mng_scan;
+mng_scan mng_scan_of(const mn_graph *g, const mn_node *n);
 typedef struct {
     int H, window, bidirectional;
     float scale, softcap;

@@ -14,7 +14,8 @@
     X(self_test)                                                                                   \
     X(rows)                                                                                        \
     X(embed)                                                                                       \
-    X(linear) X(warps) X(mma) X(pieces) X(mad) X(cache) X(cache_split) X(moe) X(sample) X(step)
+    X(linear)                                                                                      \
+    X(warps) X(mma) X(pieces) X(mad) X(cache) X(cache_split) X(moe) X(sample) X(step) X(state)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)
@@ -115,7 +116,9 @@ bool ocl_has_halves(const mng_type *type);
     X(attend_split, cache_split, false)                                                            \
     X(moe_route, moe, false)                                                                       \
     X(moe_combine, moe, false)                                                                     \
-    X(sample, sample, false)
+    X(sample, sample, false)                                                                       \
+    X(conv_state, state, false)                                                                    \
+    X(scan_state, state, false)
 typedef struct {
     const char *name;
     uint32_t source;

@@ -203,9 +203,6 @@ def test_hangs():
 
 
 # ---- plugins of ours ----
-NO_KERNELS = ("numeric.conv_state", "numeric.ssm_scan", "numeric.gated_delta", "numeric.states")  # yet, on OpenCL
-
-
 def test_passes(path):
     r = report(path)
     if path.endswith("opencl.so"):
@@ -213,7 +210,7 @@ def test_passes(path):
             assert not failed(r), failed(r)
             print("no OpenCL driver (PoCL: pocl-opencl-icd): skipped")
             sys.exit(77)
-        skipped = [rule["id"] for rule in r["rules"] if rule["status"] not in ("ok", "failed") and rule["id"] not in NO_KERNELS]
+        skipped = [rule["id"] for rule in r["rules"] if rule["status"] not in ("ok", "failed")]
         assert not skipped, skipped
     for rule in r["rules"]:
         if rule["status"] != "ok":

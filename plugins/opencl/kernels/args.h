@@ -218,6 +218,44 @@ typedef struct {
     int n_top;
 } ocl_sample_args;
 
+/* Pages of states: part_pages in each buffer. */
+typedef struct {
+    ocl_u64 page_bytes;
+    ocl_u64 layer_at;
+    ocl_u64 n_pages;
+    ocl_u64 part_pages;
+    int T;
+    int S;
+} ocl_states;
+
+#define OCL_CONV_MOST 64 /* taps */
+typedef struct {
+    ocl_states s;
+    int C;
+    int W;
+} ocl_conv_args;
+
+/* mng_scan of gpu_host. */
+typedef struct {
+    ocl_states s;
+    float dt_min;
+    float dt_max;
+    float eps;
+    float scale;
+    float beta_scale;
+    int width;
+    int x_at;
+    int write_at;
+    int read_at;
+    int H;
+    int dim;
+    int G;
+    int n;
+    int a_log;
+    int each;
+    int in_turn;
+} ocl_scan_args;
+
 /* Both compilers refuse another size. */
 #define OCL_SIZE(type, bytes) typedef char type##_size[sizeof(type) == (bytes) ? 1 : -1];
 OCL_SIZE(ocl_matrix, 32)
@@ -237,6 +275,9 @@ OCL_SIZE(ocl_combine_args, 16)
 OCL_SIZE(ocl_step_ref, 16)
 OCL_SIZE(ocl_step_op, 400)
 OCL_SIZE(ocl_sample_args, 32)
+OCL_SIZE(ocl_states, 40)
+OCL_SIZE(ocl_conv_args, 48)
+OCL_SIZE(ocl_scan_args, 104)
 #undef OCL_SIZE
 
 #endif
