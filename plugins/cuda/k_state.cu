@@ -3,9 +3,10 @@
  * computed again in other steps have the same bits.
  *
  * A convolution has a block for some rows and channels. Of the others a block has 32 columns of a
- * head (elements of x or of v) and all rows of a sequence: a column is eight lanes', which keep its
- * state in registers from the first row to the last. Rows come by stages through shared memory, a
- * stage ahead of its use. States lie as [W - 1, C], the oldest first; [H, P, N]; [Hv, Dv, Dk]. */
+ * head (elements of x or of v) and all rows of a sequence: 16 lanes have two columns, whose states
+ * they keep in registers from the first row to the last. Rows come by stages through shared memory,
+ * a stage ahead of its use; what a lane reads there it uses for both columns, for those reads would
+ * take most of the time. States lie as [W - 1, C], the oldest first; [H, P, N]; [Hv, Dv, Dk]. */
 #include "device.cuh"
 #include <float.h>
 
@@ -307,8 +308,8 @@ void cu_conv_run(cudaStream_t s, const cu_conv *a) {
 }
 
 /* ---- SSM_SCAN and GATED_DELTA: rows in shared memory ----------------------------------------- */
-enum { SCAN_THREADS = 256, SCAN_WARPS = SCAN_THREADS / 32, PARTS = 8 };
-enum { COLS = SCAN_THREADS / PARTS };
+enum { SCAN_THREADS = 256, SCAN_WARPS = SCAN_THREADS / 32, PARTS = 16 };
+enum { PAIR = 2, COLS = PAIR * SCAN_THREADS / PARTS };
 
 #ifdef CU_EMULATED /* tests run this on a CPU */
 __device__ void row_copy(float *to, const float *from) {
@@ -328,7 +329,7 @@ __device__ __forceinline__ void row_copies_end() {
 #endif
 /* What a row multiplies with: the state, x, what the state knows of x (delta), y; kq: the product
  * of what is written and read. */
-struct row_factors {
+struct __align__(16) row_factors {
     float decay, x_by, known_by, y_by, kq;
     int live;
 };
@@ -365,15 +366,17 @@ __device__ float length_factor(const cu_scan &a, const float *x, float sum, floa
     }
     return (float)(factor / sqrt(wide + a.eps));
 }
-/* Over the eight lanes of a column. */
-__device__ __forceinline__ float column_sum(float4 v) {
+__device__ __forceinline__ float sum_of_four(float4 v) {
     const float a = __fadd_rn(v.x, v.y);
     const float b = __fadd_rn(v.z, v.w);
-    float sum = __fadd_rn(a, b);
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    sum += __shfl_xor_sync(~0u, sum, 4);
-    return sum;
+    return __fadd_rn(a, b);
+}
+/* Of two values that neighbouring lanes have: the sum of `even` where `odd_lane` is false, else of
+ * `odd`; `distance` to the neighbour. */
+__device__ __forceinline__ float split_sum(float even, float odd, bool odd_lane, int distance) {
+    const float own = odd_lane ? odd : even;
+    const float other = odd_lane ? even : odd;
+    return own + __shfl_xor_sync(~0u, other, distance);
 }
 __device__ __forceinline__ float4 all_four(float v) {
     return make_float4(v, v, v, v);
@@ -397,7 +400,7 @@ __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c) {
 /* Rows of a stage: what is written to a column (B or k), what it is read with (C or q), decays of
  * elements, elements of x or v. M: vectors of a lane. */
 template <bool EACH, int M> struct stage_rows {
-    enum { LONG = 4 * PARTS * M, ROWS = (EACH ? 32 : 64) / (M < 4 ? 4 : M) };
+    enum { LONG = 4 * PARTS * M, ROWS = (EACH ? 16 : 32) / (M < 2 ? 2 : M) };
     float write[ROWS][LONG];
     float read[ROWS][LONG];
     float decay[EACH ? ROWS : 1][LONG];
@@ -405,7 +408,7 @@ template <bool EACH, int M> struct stage_rows {
 };
 
 /* What a thread of a block knows. Element j of its vector m is element 4 (part + PARTS m) + j of
- * column `col`, which is at `column` among those of all heads. */
+ * columns `col` and col + 1, which are at `column` and behind it among those of all heads. */
 template <bool DELTA, bool EACH, int M> struct scan_block {
     typedef stage_rows<EACH, M> stage;
     const cu_scan &a;
@@ -414,7 +417,7 @@ template <bool DELTA, bool EACH, int M> struct scan_block {
     int col, first; /* first: of the block */
     int64_t column;
     float rate, bias, pass;
-    float4 s[M];
+    float4 s[PAIR][M];
 
     __device__ explicit scan_block(const cu_scan &args) : a(args) {
         const int per_head = (a.dim + COLS - 1) / COLS;
@@ -423,7 +426,7 @@ template <bool DELTA, bool EACH, int M> struct scan_block {
         part = threadIdx.x % PARTS;
         head = blockIdx.x / per_head;
         first = blockIdx.x % per_head * COLS;
-        col = first + threadIdx.x / PARTS;
+        col = first + PAIR * (threadIdx.x / PARTS);
         column = (int64_t)head * a.dim + col;
         group = head / (a.H / a.G);
         if (a.in_turn) {
@@ -445,8 +448,8 @@ template <bool DELTA, bool EACH, int M> struct scan_block {
             pass = a.d[head];
         }
     }
-    __device__ bool has_column() const {
-        return col < a.dim;
+    __device__ bool has_column(int i) const {
+        return col + i < a.dim;
     }
 
     /* ---- rows on their way ---- */
@@ -510,7 +513,7 @@ template <bool DELTA, bool EACH, int M> struct scan_block {
     __device__ row_sums sums_of_row(const float *write, const float *read) const {
         row_sums t = {0, 0, 0};
 #pragma unroll
-        for (int m = 0; m < M; m++) {
+        for (int m = 0; m < PAIR * M; m++) {
             const float w = write[lane + 32 * m];
             const float r = read[lane + 32 * m];
             t.write = __fmaf_rn(w, w, t.write);
@@ -575,82 +578,138 @@ template <bool DELTA, bool EACH, int M> struct scan_block {
         to[own] = f;
     }
 
-    /* ---- the column ---- */
-    __device__ void column_load(const float *from) {
-        from += column * a.n;
+    /* ---- columns ---- */
+    __device__ void column_load(const float *from, float4 *to) const {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             const int i = 4 * (part + PARTS * m);
             if (a.aligned && i < a.n) {
-                s[m] = __ldcg((const float4 *)(from + i));
+                to[m] = __ldcg((const float4 *)(from + i));
             }
             for (int j = 0; !a.aligned && j < 4 && i + j < a.n; j++) {
-                ((float *)&s[m])[j] = __ldcg(from + i + j);
+                ((float *)&to[m])[j] = __ldcg(from + i + j);
             }
         }
     }
-    __device__ void column_store(float *to) const {
-        to += column * a.n;
+    __device__ void column_store(float *to, const float4 *from) const {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             const int i = 4 * (part + PARTS * m);
             if (a.aligned && i < a.n) {
-                *(float4 *)(to + i) = s[m];
+                *(float4 *)(to + i) = from[m];
             }
             for (int j = 0; !a.aligned && j < 4 && i + j < a.n; j++) {
-                to[i + j] = ((const float *)&s[m])[j];
+                to[i + j] = ((const float *)&from[m])[j];
             }
         }
     }
-    /* y of a row. With S decayed and u what is written, S read + u (write read): one pass over S
-     * has both sums. */
+    __device__ void load_states(const float *from) {
+#pragma unroll
+        for (int i = 0; i < PAIR; i++) {
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                s[i][m] = all_four(0);
+            }
+            if (from && has_column(i)) {
+                column_load(from + (column + i) * a.n, s[i]);
+            }
+        }
+    }
+    __device__ void store_states(float *to) const {
+#pragma unroll
+        for (int i = 0; i < PAIR; i++) {
+            if (has_column(i)) {
+                column_store(to + (column + i) * a.n, s[i]);
+            }
+        }
+    }
+    /* y of a row: of the second column in odd lanes, of those with bit 1 in `part`. With S decayed
+     * and u what is written, S read + u (write read): one pass over S has both sums. */
     __device__ __forceinline__ float column_delta(const stage &rows, int r, const row_factors &f,
-                                                  float x) {
+                                                  const float2 &x) {
         const float4 *write = (const float4 *)rows.write[r] + part;
         const float4 *read = (const float4 *)rows.read[r] + part;
         const float4 *decay = (const float4 *)rows.decay[EACH ? r : 0] + part;
-        float4 known = all_four(0);
-        float4 sum = all_four(0);
+        float4 known[PAIR] = {};
+        float4 sum[PAIR] = {};
+        float4 w[M];
 #pragma unroll
         for (int m = 0; m < M; m++) {
-            const int i = PARTS * m;
-            s[m] = mul4(s[m], EACH ? decay[i] : all_four(f.decay));
-            known = fma4(s[m], write[i], known);
-            sum = fma4(s[m], read[i], sum);
-        }
-        const float there = __fmul_rn(f.known_by, column_sum(known));
-        const float y = column_sum(sum);
-        const float missing = __fsub_rn(x, there);
-        const float u = __fmul_rn(f.x_by, missing);
+            const float4 by = EACH ? decay[PARTS * m] : all_four(f.decay);
+            const float4 v = read[PARTS * m];
+            w[m] = write[PARTS * m];
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-            s[m] = fma4(write[PARTS * m], all_four(u), s[m]);
+            for (int i = 0; i < PAIR; i++) {
+                s[i][m] = mul4(s[i][m], by);
+                known[i] = fma4(s[i][m], w[m], known[i]);
+                sum[i] = fma4(s[i][m], v, sum[i]);
+            }
         }
-        const float all = __fmaf_rn(u, f.kq, y);
-        return __fmul_rn(f.y_by, all);
+        const bool second = part & 1;
+        const float known0 = sum_of_four(known[0]);
+        const float known1 = sum_of_four(known[1]);
+        const float sum0 = sum_of_four(sum[0]);
+        const float sum1 = sum_of_four(sum[1]);
+        const float k = split_sum(known0, known1, second, 1);
+        const float y = split_sum(sum0, sum1, second, 1);
+        float all = split_sum(k, y, part & 2, 2);
+        all += __shfl_xor_sync(~0u, all, 4);
+        all += __shfl_xor_sync(~0u, all, 8);
+        const int lane_of_known = lane - part;
+        float u[PAIR] = {x.x, x.y};
+#pragma unroll
+        for (int i = 0; i < PAIR; i++) {
+            const float there = __shfl_sync(~0u, all, lane_of_known + i);
+            const float known_of_x = __fmul_rn(f.known_by, there);
+            const float missing = __fsub_rn(u[i], known_of_x);
+            u[i] = __fmul_rn(f.x_by, missing);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                s[i][m] = fma4(w[m], all_four(u[i]), s[i][m]);
+            }
+        }
+        const float own = second ? u[1] : u[0];
+        const float y_of_row = __fmaf_rn(own, f.kq, all);
+        return __fmul_rn(f.y_by, y_of_row);
     }
     __device__ __forceinline__ float column_scan(const stage &rows, int r, const row_factors &f,
-                                                 float x) {
+                                                 const float2 &x) {
         const float4 *write = (const float4 *)rows.write[r] + part;
         const float4 *read = (const float4 *)rows.read[r] + part;
-        const float4 u = all_four(__fmul_rn(f.x_by, x));
-        float4 sum = all_four(0);
+        const float u0 = __fmul_rn(f.x_by, x.x);
+        const float u1 = __fmul_rn(f.x_by, x.y);
+        const float u[PAIR] = {u0, u1};
+        float4 sum[PAIR] = {};
 #pragma unroll
         for (int m = 0; m < M; m++) {
-            const int i = PARTS * m;
-            const float4 kept = mul4(s[m], all_four(f.decay));
-            s[m] = fma4(write[i], u, kept);
-            sum = fma4(s[m], read[i], sum);
+            const float4 w = write[PARTS * m];
+            const float4 v = read[PARTS * m];
+#pragma unroll
+            for (int i = 0; i < PAIR; i++) {
+                const float4 kept = mul4(s[i][m], all_four(f.decay));
+                s[i][m] = fma4(w, all_four(u[i]), kept);
+                sum[i] = fma4(s[i][m], v, sum[i]);
+            }
         }
-        return __fmaf_rn(pass, x, column_sum(sum));
+        const bool second = part & 1;
+        const float sum0 = sum_of_four(sum[0]);
+        const float sum1 = sum_of_four(sum[1]);
+        float y = split_sum(sum0, sum1, second, 1);
+        y += __shfl_xor_sync(~0u, y, 2);
+        y += __shfl_xor_sync(~0u, y, 4);
+        y += __shfl_xor_sync(~0u, y, 8);
+        const float own = second ? x.y : x.x;
+        return __fmaf_rn(pass, own, y);
     }
     /* The n rows of a stage, from row lo of the step on. */
     __device__ void scan_advance(const stage &rows, const row_factors *factors, int lo, int n) {
-        const bool writes = part == 0 && has_column();
-        float *y = a.y + (int64_t)lo * a.H * a.dim + column;
-        for (int r = 0; r < n; r++, y += a.H * a.dim) {
+        const int own = part & 1;
+        const bool writes = part / PAIR == 1 && has_column(own);
+        const int64_t y_width = (int64_t)a.H * a.dim;
+        float *y = a.y + lo * y_width + column + own;
+        for (int r = 0; r < n; r++, y += y_width) {
             const row_factors f = factors[r];
-            const float x = rows.x[r][col - first];
+            const float2 x = *(const float2 *)&rows.x[r][col - first];
             if (!f.live) {
                 continue;
             }
@@ -667,16 +726,19 @@ template <bool DELTA, bool EACH, int M> struct scan_block {
     }
 };
 
-/* Grid: columns of heads, sequences. */
+/* Grid: columns of heads, sequences. With many rows the successor starts behind them: blocks that
+ * wait where this kernel leaves room would have some processors run two of the next. */
 template <bool DELTA, bool EACH, int M>
-__global__ void __launch_bounds__(SCAN_THREADS, M < 8 ? 3 : 2) scan_rows(cu_scan a) {
+__global__ void __launch_bounds__(SCAN_THREADS, 3) scan_rows(cu_scan a) {
     typedef stage_rows<EACH, M> stage;
     __shared__ __align__(16) stage stages[2];
     __shared__ row_factors factors[stage::ROWS];
     scan_block<DELTA, EACH, M> b(a);
     sequence q;
     int k = 0;
-    cu_next();
+    if (a.s.T <= a.s.Q) {
+        cu_next();
+    }
     if (a.n < stage::LONG) {
         b.stage_clear(stages);
     }
@@ -685,13 +747,7 @@ __global__ void __launch_bounds__(SCAN_THREADS, M < 8 ? 3 : 2) scan_rows(cu_scan
         return;
     }
     row_ahead ahead = b.stage_ask(&stages[0], q.lo, q.hi);
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-        b.s[m] = all_four(0);
-    }
-    if (q.from && b.has_column()) {
-        b.column_load(q.from);
-    }
+    b.load_states(q.from);
     for (int lo = q.lo; lo < q.hi; lo += stage::ROWS, k ^= 1) {
         const int n = min((int)stage::ROWS, q.hi - lo);
         row_copies_end();
@@ -701,21 +757,18 @@ __global__ void __launch_bounds__(SCAN_THREADS, M < 8 ? 3 : 2) scan_rows(cu_scan
         __syncthreads();
         b.scan_advance(stages[k], factors, lo, n);
     }
-    if (b.has_column()) {
-        b.column_store(q.to);
-    }
+    cu_next();
+    b.store_states(q.to);
 }
 
 template <bool DELTA, bool EACH> static void scan_launch(cudaStream_t s, const cu_scan *a) {
-    void (*kernel)(cu_scan) = scan_rows<DELTA, EACH, 8>;
+    void (*kernel)(cu_scan) = scan_rows<DELTA, EACH, 4>;
     const int per_head = (a->dim + COLS - 1) / COLS;
     const dim3 grid(a->H * per_head, a->s.Q);
-    if (a->n <= 32) {
+    if (a->n <= 64) {
         kernel = scan_rows<DELTA, EACH, 1>;
-    } else if (a->n <= 64) {
-        kernel = scan_rows<DELTA, EACH, 2>;
     } else if (a->n <= 128) {
-        kernel = scan_rows<DELTA, EACH, 4>;
+        kernel = scan_rows<DELTA, EACH, 2>;
     }
     launch(s, kernel, grid, SCAN_THREADS, 0, *a);
 }
