@@ -33,15 +33,17 @@ static void pages_of_phase(const state_plan *a, int64_t q, uint32_t phase, int32
     const int64_t way = q % WAYS; /* 0: in place, 1: to another page, 2: anew */
     const int32_t first = state_page(a, q, 0);
     int32_t left = first;
-    if (way != 0)
+    if (way != 0) {
         left = state_page(a, q, 1);
+    }
     page[0] = -1;
     page[1] = first;
     if (phase == 0)
         return;
     page[1] = left;
-    if (phase == 1 && way != 2)
+    if (phase == 1 && way != 2) {
         page[0] = first;
+    }
     if (phase == 1)
         return;
     page[0] = left;
@@ -58,12 +60,14 @@ static void plan_states(casegen *g, state_plan *a, int64_t q) {
     const bool done = several && q == 1 && phase == 1;
     int64_t hi = lo + a->per;
     int64_t slot = q;
-    if (g->live < hi)
+    if (g->live < hi) {
         hi = g->live;
+    }
     if (lo >= hi)
         return;
-    if (g->holes)
+    if (g->holes) {
         slot = a->n_seqs - 1 - q;
+    }
     bool is_spoiled = phase > 0 && spoiled >= lo && spoiled < hi;
     int32_t *seq = a->seqs + 4 * slot;
     seq[0] = (int32_t)lo;
@@ -73,8 +77,9 @@ static void plan_states(casegen *g, state_plan *a, int64_t q) {
     for (int64_t t = lo; t < hi; t++) {
         const bool padding = done || casegen_is_hole(g, t);
         is_spoiled = is_spoiled || t == spoiled;
-        if (!padding)
+        if (!padding) {
             a->row_pos[t] = (int32_t)((int64_t)phase * a->per + t - lo);
+        }
         g->c->dead[0][t] = casegen_row_mark(g, padding, is_spoiled);
     }
 }
@@ -91,12 +96,15 @@ static bool state_plan_make(casegen *g, state_plan *a) {
         return false;
     a->seqs = a->row_pos + s->rows;
     a->states = a->seqs + 4 * a->n_seqs;
-    for (int64_t t = 0; t < s->rows; t++)
+    for (int64_t t = 0; t < s->rows; t++) {
         a->row_pos[t] = -1;
-    for (int64_t i = 0; i < 2 * a->n_slots; i++)
+    }
+    for (int64_t i = 0; i < 2 * a->n_slots; i++) {
         a->states[i] = -1;
-    for (int64_t q = 0; q < a->n_seqs; q++)
+    }
+    for (int64_t q = 0; q < a->n_seqs; q++) {
         plan_states(g, a, q);
+    }
     return true;
 }
 
@@ -112,8 +120,9 @@ static int32_t state_weight(casegen *g, uint32_t dtype, int64_t n, float lo, flo
     float *x = casegen_zeroed(g, n, sizeof *x);
     void *w = casegen_zeroed(g, n, sizeof *x);
     int32_t t = 0;
-    for (int64_t i = 0; x && i < n; i++)
+    for (int64_t i = 0; x && i < n; i++) {
         x[i] = lo + (hi - lo) * (case_rand(g->seed) + 1) / 2;
+    }
     if (x && w) {
         case_quantise(type, x, n, w);
         t = case_vec(g->c, MN_ROLE_WEIGHT, type, n, w, name);
@@ -132,8 +141,9 @@ static int32_t rate_weight(casegen *g, uint32_t dtype, int64_t n, bool is_log) {
 static int32_t small_input(casegen *g, int64_t d1, int64_t d2, float by, const char *name) {
     const int32_t t = casegen_float_input(g, d1, d2, name);
     float *x = g->c->data[t];
-    for (uint64_t i = 0; !g->c->failed && i < g->c->bytes[t] / sizeof *x; i++)
+    for (uint64_t i = 0; !g->c->failed && i < g->c->bytes[t] / sizeof *x; i++) {
         x[i] *= by;
+    }
     return t;
 }
 
@@ -173,8 +183,9 @@ static int32_t scan_output(casegen *g, bool as_heads) {
     const op_shape *s = g->s;
     const int64_t width = s->n_head * s->dim;
     int64_t parts = s->n_head_kv;
-    if (as_heads)
+    if (as_heads) {
         parts = s->n_head;
+    }
     if (parts == 1 && !as_heads)
         return casegen_float_output(g, width, "y");
     return case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, parts, width / parts, NULL, "y");
@@ -239,12 +250,13 @@ bool case_has_state(uint32_t op) {
 void casegen_state(casegen *g, uint32_t op, uint32_t dtype) {
     state_plan a;
     if (state_plan_make(g, &a)) {
-        if (op == MN_OP_CONV_STATE)
+        if (op == MN_OP_CONV_STATE) {
             conv_node(g, &a, dtype);
-        else if (op == MN_OP_SSM_SCAN)
+        } else if (op == MN_OP_SSM_SCAN) {
             scan_node(g, &a, dtype);
-        else
+        } else {
             delta_node(g, &a, dtype);
+        }
     }
     state_plan_free(&a);
 }
