@@ -207,7 +207,7 @@ void cu_attend_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
 /* Rows of sequences by tiles: whether it can, and does. */
 bool cu_prompt_fits(const cu_card *d, const cu_attend *a);
 void cu_prompt_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
-/* The same on Hopper (prompt_sm90.c), for f16: once for each device; whether it can, and pays; does
+/* The same on Hopper (prompt_sm90.c): once for each device; whether it can, and pays; does
  * it. false: the driver has no maps for it, nothing was launched. */
 void cu_prompt_sm90_init(const cu_card *d);
 bool cu_prompt_sm90_fits(const cu_card *d, const cu_attend *a);

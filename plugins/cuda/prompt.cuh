@@ -172,7 +172,8 @@ __device__ __forceinline__ bool leave_sums(const cu_attend &a, const tile_of &ti
     __threadfence();
     __syncthreads();
     if (!threadIdx.x) {
-        unsigned *arrived = &a.tiles_arrived[blockIdx.y * a.tile_slots + tile.column];
+        const unsigned before = blockIdx.y * a.tile_slots;
+        unsigned *arrived = &a.tiles_arrived[before + tile.column];
         *last = atomicAdd(arrived, 1u) + 1 == (unsigned)slices;
         if (*last)
             *arrived = 0;
@@ -241,8 +242,10 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     for (int r = threadIdx.x; r < ROWS; r += THREADS) {
         const int row = r / group;
         const bool in = row < tile.rows && row < each;
-        const int pos = in ? __ldcg(&c.row_pos[tile.first + row]) : -1;
-        sh.pos[r] = pos < c.P * PAGE ? pos : -1;
+        int pos = -1;
+        if (in)
+            pos = position_of(c, tile.first + row);
+        sh.pos[r] = pos;
         sh.bad[r] = 0;
     }
     __syncthreads();
@@ -257,8 +260,11 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     if (last < 0)
         return;
     const int all = last / PAGE - begin / PAGE + 1;
-    const int share = max((all + tile.slices - 1) / tile.slices, SLICE_PAGES);
-    const int slices = tile.slices > 1 ? (all + share - 1) / share : 1;
+    const int even = (all + tile.slices - 1) / tile.slices;
+    const int share = max(even, SLICE_PAGES);
+    int slices = 1;
+    if (tile.slices > 1)
+        slices = (all + share - 1) / share;
     if (tile.slice >= slices)
         return;
     const int page0 = begin / PAGE + tile.slice * share;
@@ -266,16 +272,20 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     if (slices > 1)
         end = min(page0 + share, end);
     const int pages = end - page0;
-    fetch_page<D, Q8>(a, sh, page_of(c, tile.slot, page0), kvh, page0, last, 0);
+    const int first_page = page_of(c, tile.slot, page0);
+    fetch_page<D, Q8>(a, sh, first_page, kvh, page0, last, 0);
     int following = page_of(c, tile.slot, page0 + 1);
     for (int j = threadIdx.x; j < ROWS * c.dk; j += THREADS) {
         const int r = j / c.dk;
         const int x = j % c.dk;
         const int64_t row = tile.first + r / group;
         const int64_t head = kvh * group + r % group;
-        const float *q = a.q + (row * a.H + head) * c.dk;
-        if (sh.pos[r] >= 0)
-            sh.q[r][x] = to_half(__ldcg(&q[x]));
+        const int64_t of_head = row * a.H + head;
+        const float *q = a.q + of_head * c.dk;
+        if (sh.pos[r] < 0)
+            continue;
+        const float v = __ldcg(&q[x]);
+        sh.q[r][x] = to_half(v);
     }
     const int pos0 = sh.pos[warp * 16 + g];
     const int pos1 = sh.pos[warp * 16 + g + 8];

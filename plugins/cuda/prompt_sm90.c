@@ -11,15 +11,24 @@ void cu_prompt_sm90_init(const cu_card *d) {
     for (int i = 0; i < PROMPT_SM90_KERNELS; i++)
         if (!prompt_sm90_f16[i].init())
             return;
+    for (int i = 0; i < PROMPT_SM90_Q8_KERNELS; i++)
+        if (!prompt_sm90_q8_0[i].init())
+            return;
     usable = cu_maps_init();
 }
 
 /* The kernel for heads of so many elements; NULL = they are too long. */
 static const prompt_sm90_kernel *sm90_kernel_of(const cu_cache *c) {
     const int dims = c->pk > c->pv ? c->pk : c->pv;
-    for (int i = 0; i < PROMPT_SM90_KERNELS; i++)
-        if (dims <= prompt_sm90_f16[i].dims)
-            return &prompt_sm90_f16[i];
+    const prompt_sm90_kernel *table = prompt_sm90_f16;
+    int kernels = PROMPT_SM90_KERNELS;
+    if (c->dtype == MN_Q8_0) {
+        table = prompt_sm90_q8_0;
+        kernels = PROMPT_SM90_Q8_KERNELS;
+    }
+    for (int i = 0; i < kernels; i++)
+        if (dims <= table[i].dims)
+            return &table[i];
     return NULL;
 }
 
@@ -35,7 +44,9 @@ static int64_t tiles_most(const cu_attend *a, int rows) {
  * prompt.cuh can be shared by several. */
 bool cu_prompt_sm90_fits(const cu_card *d, const cu_attend *a) {
     const cu_cache *c = &a->c;
-    if (!usable || d->cc != 90 || c->dtype != MN_F16)
+    if (!usable || d->cc != 90)
+        return false;
+    if (c->dtype != MN_F16 && c->dtype != MN_Q8_0)
         return false;
     const prompt_sm90_kernel *k = sm90_kernel_of(c);
     if (!k || (c->dk | c->dv) % 8 != 0)
@@ -60,16 +71,20 @@ static bool page_map(CUtensorMap *map, const cu_cache *c, uint64_t at, int pad) 
     return cu_map_encode(map, &boxes);
 }
 
+static bool page_maps(prompt_params *p, const cu_cache *c) {
+    const uint64_t v_at = c->layer_at + c->v_offset;
+    if (!page_map(&p->keys, c, c->layer_at, c->pk))
+        return false;
+    return page_map(&p->values, c, v_at, c->pv);
+}
+
 bool cu_prompt_sm90_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
     const cu_cache *c = &a->c;
     const prompt_sm90_kernel *k = sm90_kernel_of(c);
     prompt_params p;
     memset(&p, 0, sizeof p);
     p.a = *a;
-    const uint64_t v_at = c->layer_at + c->v_offset;
-    if (!page_map(&p.keys, c, c->layer_at, c->pk))
-        return false;
-    if (!page_map(&p.values, c, v_at, c->pv))
+    if (c->dtype == MN_F16 && !page_maps(&p, c))
         return false;
     const int64_t tiles = tiles_most(a, k->rows);
     int blocks = d->sms;

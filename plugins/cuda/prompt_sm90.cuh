@@ -18,19 +18,21 @@
 #include "ptx.cuh"
 #include <limits.h>
 
-/* Warps that bring q; stages of its floats for each; works that are known at once. */
-enum { PROMPT_LOADERS = 3, RAW_STAGES = 2, PROMPT_PLANS = 4 };
+/* Stages of q's floats for each warp that brings them; works that are known at once. */
+enum { RAW_STAGES = 2, PROMPT_PLANS = 4 };
 
 /* Heads of up to D elements; KEYS positions in a chunk; STAGES of keys and of values; Q_STAGES: of
  * q; TURNS: warpgroups take turns at issuing products. */
-template <int D_, int GROUPS_, int KEYS_, int STAGES_, int Q_STAGES_, bool TURNS_>
+template <int D_, int GROUPS_, int KEYS_, int STAGES_, int Q_STAGES_, bool TURNS_, bool Q8_ = false>
 struct prompt_shape {
+    static constexpr bool Q8 = Q8_; /* keys and values in q8_0, which the producers unpack */
     static constexpr int D = D_;
     static constexpr int GROUPS = GROUPS_;
     static constexpr int KEYS = KEYS_;
     static constexpr int STAGES = STAGES_;
     static constexpr int Q_STAGES = Q_STAGES_;
     static constexpr bool TURNS = TURNS_;
+    static constexpr int LOADERS = Q8 ? 4 : 3; /* warps that bring q */
     static constexpr int ROWS = 64 * GROUPS;
     static constexpr int THREADS = 128 * (1 + GROUPS);
     static constexpr int PAGES = KEYS / PAGE;
@@ -43,12 +45,13 @@ struct prompt_shape {
     static constexpr int CHUNK_BYTES = KEYS * D * 2;
     static constexpr int GROUP_BYTES = 64 * D * 2; /* q of a warpgroup */
     static constexpr int Q_BYTES = GROUPS * GROUP_BYTES;
-    static constexpr int PAIRS = D > 128 ? 4 : 8; /* whose floats are brought at once */
+    static constexpr int PAIRS = D > (Q8 ? 64 : 128) ? 4 : 8; /* whose floats are brought at once */
     static constexpr int RAW_BYTES = PAIRS * D * 4;
     static constexpr int RINGS = Q_STAGES * Q_BYTES + 2 * STAGES * CHUNK_BYTES;
-    static constexpr int SMEM = RINGS + PROMPT_LOADERS * RAW_STAGES * RAW_BYTES + 1024;
-    static constexpr int CONSUMER_REGS = GROUPS == 3 ? 160 : 224;
-    static constexpr int PRODUCER_REGS = GROUPS == 3 ? 32 : 56;
+    static constexpr int SMEM = RINGS + LOADERS * RAW_STAGES * RAW_BYTES + 1024;
+    static constexpr int TWO_REGS = Q8 ? 208 : 224;
+    static constexpr int CONSUMER_REGS = GROUPS == 3 ? 160 : TWO_REGS;
+    static constexpr int PRODUCER_REGS = GROUPS == 3 ? 32 : 504 - 2 * TWO_REGS;
 };
 
 #ifdef CU_SM90A
@@ -123,7 +126,7 @@ template <class S> struct prompt_state {
     uint64_t full_k[S::STAGES], empty_k[S::STAGES];
     uint64_t full_v[S::STAGES], empty_v[S::STAGES];
     uint64_t full_q[S::Q_STAGES], empty_q[S::Q_STAGES];
-    uint64_t full_raw[PROMPT_LOADERS * RAW_STAGES];
+    uint64_t full_raw[S::LOADERS * RAW_STAGES];
     uint64_t cut;
     int there[S::STAGES];
     prompt_plan<S> plan[PROMPT_PLANS];
@@ -135,13 +138,13 @@ __device__ __forceinline__ void init_some(uint64_t *bars, int n, int arrivals) {
         barrier_init(shared_at(&bars[i]), arrivals);
 }
 template <class S> __device__ __forceinline__ void init_barriers(prompt_state<S> *state) {
-    init_some(state->full_k, S::STAGES, 1);
-    init_some(state->full_v, S::STAGES, 1);
+    init_some(state->full_k, S::STAGES, S::Q8 ? 4 : 1);
+    init_some(state->full_v, S::STAGES, S::Q8 ? 4 : 1);
     init_some(state->empty_k, S::STAGES, S::WARPS);
     init_some(state->empty_v, S::STAGES, S::WARPS);
-    init_some(state->full_q, S::Q_STAGES, PROMPT_LOADERS);
+    init_some(state->full_q, S::Q_STAGES, S::LOADERS);
     init_some(state->empty_q, S::Q_STAGES, S::WARPS);
-    init_some(state->full_raw, PROMPT_LOADERS * RAW_STAGES, 1);
+    init_some(state->full_raw, S::LOADERS * RAW_STAGES, 1);
     init_some(&state->cut, 1, 1);
     barrier_publish();
 }
@@ -171,12 +174,6 @@ __device__ __forceinline__ prompt_rings<S> rings_of(prompt_state<S> *state, uint
 }
 
 /* ---- works ----------------------------------------------------------------------------------- */
-/* The position of a row of the step; -1: none, or behind what the slot has room for. */
-__device__ __forceinline__ int position_of(const cu_cache &c, int row) {
-    const int pos = __ldcg(&c.row_pos[row]);
-    return pos < c.P * PAGE ? pos : -1;
-}
-
 __device__ __forceinline__ int heads_sharing(const cu_attend &a) {
     return a.H / a.c.Hkv;
 }
@@ -466,7 +463,7 @@ __device__ __forceinline__ void round_pairs(const cu_attend &a, const prompt_wor
 template <class S>
 __device__ __forceinline__ void fill_q(const cu_attend &a, prompt_rings<S> *m, const prompt_work &w,
                                        int loader, raw_ring<S> *asked, raw_ring<S> *taken) {
-    constexpr int STEP = PROMPT_LOADERS * S::PAIRS;
+    constexpr int STEP = S::LOADERS * S::PAIRS;
     const int first = loader * S::PAIRS;
     for (int i = 0; i < RAW_STAGES; i++)
         if (first + i * STEP < S::ROWS)
@@ -486,7 +483,7 @@ template <class S>
 __device__ __forceinline__ void plan_pairs(const cu_attend &a, const prompt_work &w, int rank,
                                            prompt_plan<S> *plan) {
     const int heads = heads_sharing(a);
-    for (int i = rank; i < S::ROWS; i += 32 * PROMPT_LOADERS) {
+    for (int i = rank; i < S::ROWS; i += 32 * S::LOADERS) {
         const int row = i / heads;
         plan->pos[i] = -1;
         if (row < w.tile.rows)
@@ -503,27 +500,180 @@ template <class S> __device__ __forceinline__ void publish_work(prompt_rings<S> 
         barrier_arrive(m->q.full_here());
     m->q.next_stage();
 }
+/* Consumers hear that work n is none. */
+template <class S>
+__device__ __forceinline__ void publish_end(prompt_rings<S> *m, int rank, int n) {
+    m->q.await_room();
+    if (rank == 0)
+        m->state->plan[n % PROMPT_PLANS].work.to = -1;
+    publish_work(m);
+}
+/* A loader's rings of floats: asked for, and rounded. */
+template <class S> struct raw_rings { raw_ring<S> asked, taken; };
+template <class S>
+__device__ __forceinline__ raw_rings<S> raw_of(const prompt_rings<S> &m, int loader) {
+    raw_rings<S> r;
+    const int before = loader * RAW_STAGES;
+    r.asked = m.raw;
+    r.asked.data += before * S::RAW_BYTES;
+    r.asked.full += before * 8;
+    r.taken = r.asked;
+    return r;
+}
 template <class S>
 __device__ __forceinline__ void bring_q(const cu_attend &a, prompt_rings<S> m, int tiles) {
     const int rank = threadIdx.x - 32;
     const int loader = rank / 32;
-    raw_ring<S> asked = m.raw;
-    asked.data += loader * RAW_STAGES * S::RAW_BYTES;
-    asked.full += loader * RAW_STAGES * 8;
-    raw_ring<S> taken = asked;
+    raw_rings<S> raw = raw_of<S>(m, loader);
     prompt_line line = {tiles, 0};
     prompt_work w;
     int n = 0;
     while (next_work<S>(a, &line, &w)) {
-        fill_q(a, &m, w, loader, &asked, &taken);
+        fill_q(a, &m, w, loader, &raw.asked, &raw.taken);
         plan_pairs(a, w, rank, &m.state->plan[n % PROMPT_PLANS]);
         publish_work(&m);
         n++;
     }
-    m.q.await_room();
-    if (rank == 0)
-        m.state->plan[n % PROMPT_PLANS].work.to = -1;
-    publish_work(&m);
+    publish_end(&m, rank, n);
+}
+
+/* ---- q8_0 ------------------------------------------------------------------------------------ */
+/* 16 codes of a row, and their scale. */
+struct sixteen_codes {
+    uint4 codes;
+    __half scale;
+};
+/* Two codes that lie in the lower half of a word with their signs flipped, above 1,024. */
+__device__ __forceinline__ uint32_t scaled_codes(uint32_t two, __half2 scale) {
+    const __half2 above = __float2half2_rn(1152.0f);
+    const __half2 codes = __hsub2(*(const __half2 *)&two, above);
+    const __half2 value = __hmul2(codes, scale);
+    return *(const uint32_t *)&value;
+}
+__device__ __forceinline__ void store_codes(uint32_t to, uint32_t x, uint32_t y, __half scale) {
+    const __half2 two = __half2half2(scale);
+    x ^= 0x80808080;
+    y ^= 0x80808080;
+    const uint32_t a = __byte_perm(x, 0x64646464, 0x4140);
+    const uint32_t b = __byte_perm(x, 0x64646464, 0x4342);
+    const uint32_t c = __byte_perm(y, 0x64646464, 0x4140);
+    const uint32_t d = __byte_perm(y, 0x64646464, 0x4342);
+    shared_store(to, scaled_codes(a, two), scaled_codes(b, two));
+    shared_store(to + 8, scaled_codes(c, two), scaled_codes(d, two));
+}
+/* Piece x of a row of a page; zeros where there is none. */
+__device__ __forceinline__ sixteen_codes read_codes(char *head, int row, int x, int pad) {
+    sixteen_codes r = {};
+    if (!head || 16 * x >= pad)
+        return r;
+    const uint4 *codes = (const uint4 *)q8_codes_at(head, row, pad);
+    const __half *scales = q8_scales_at(head, row, pad);
+    r.codes = __ldcg(&codes[x]);
+    r.scale = __ldcg(&scales[x / 2]);
+    return r;
+}
+/* Keys, or values, of a work's chunk in memory; own: positions up to the last row. */
+template <class S> struct packed_chunk {
+    char *head[S::PAGES]; /* NULL: not the sequence's, or not seen */
+    int pad;
+    int own;
+};
+template <class S>
+__device__ __forceinline__ packed_chunk<S> packed_of(const cu_attend &a, const prompt_work &w,
+                                                     const chunk_pages<S> &pages, int n,
+                                                     bool values) {
+    packed_chunk<S> r;
+    r.pad = values ? a.c.pv : a.c.pk;
+    r.own = w.last + 1 - n * S::KEYS;
+#pragma unroll
+    for (int i = 0; i < S::PAGES; i++) {
+        char *plane = keys_at(a.c, pages.page[i]);
+        if (values)
+            plane += a.c.v_offset;
+        r.head[i] = NULL;
+        if (pages.there >> i & 1)
+            r.head[i] = q8_head(plane, w.kvh, r.pad);
+    }
+    return r;
+}
+/* A chunk to a stage as f16, by all producers. */
+template <class S>
+__device__ __forceinline__ void unpack_chunk(const packed_chunk<S> &from, int there,
+                                             prompt_rings<S> *m, chunk_ring<S> *to) {
+    constexpr int PIECES = S::D / 16; /* of a row */
+    constexpr int OWN = S::KEYS * PIECES / 128;
+    constexpr int AT_ONCE = 4;
+#pragma unroll 1
+    for (int i = 0; i < OWN; i += AT_ONCE) {
+        const int first = threadIdx.x + i * 128;
+        sixteen_codes now[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int piece = first + j * 128;
+            const int row = piece / PIECES;
+            const int x = piece % PIECES;
+            char *head = from.head[0];
+            if (S::PAGES > 1 && row >= PAGE)
+                head = from.head[S::PAGES - 1];
+            if (row >= from.own)
+                head = NULL;
+            now[j] = read_codes(head, row % PAGE, x, from.pad);
+        }
+        if (i == 0)
+            to->await_room();
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int piece = first + j * 128;
+            const int row = piece / PIECES;
+            const int vector = piece % PIECES * 2;
+            uint32_t place = to->here() + row * 128;
+            place += vector / 8 * S::COLUMN_BYTES;
+            const int at = (vector ^ row) % 8;
+            const uint4 c = now[j].codes;
+            const __half scale = now[j].scale;
+            store_codes(place + at * 16, c.x, c.y, scale);
+            store_codes(place + (at ^ 1) * 16, c.z, c.w, scale);
+        }
+    }
+    if (threadIdx.x == 0 && there >= 0)
+        m->state->there[to->at] = there;
+    fence_products();
+    __syncwarp();
+    if (is_first_lane())
+        barrier_arrive(to->full_here());
+    to->next_stage();
+}
+template <class S>
+__device__ __forceinline__ void unpack_chunks(const cu_attend &a, prompt_rings<S> *m,
+                                              const prompt_work &w) {
+    chunk_pages<S> pages = pages_of<S>(a, w, w.to);
+    for (int n = w.to; n >= w.from; n--) {
+        const chunk_pages<S> next = pages_of<S>(a, w, n - 1);
+        const packed_chunk<S> keys = packed_of<S>(a, w, pages, n, false);
+        unpack_chunk(keys, pages.there, m, &m->k);
+        const packed_chunk<S> values = packed_of<S>(a, w, pages, n, true);
+        unpack_chunk(values, -1, m, &m->v);
+        pages = next;
+    }
+}
+/* All that consumers need, by all warps of the producers. */
+template <class S>
+__device__ __forceinline__ void bring_packed(const cu_attend &a, prompt_rings<S> m, int tiles) {
+    const int rank = threadIdx.x;
+    const int loader = rank / 32;
+    raw_rings<S> raw = raw_of<S>(m, loader);
+    prompt_line line = {tiles, 0};
+    prompt_work w;
+    int n = 0;
+    while (next_work<S>(a, &line, &w)) {
+        const int at = n % PROMPT_PLANS;
+        n++;
+        fill_q(a, &m, w, loader, &raw.asked, &raw.taken);
+        plan_pairs(a, w, rank, &m.state->plan[at]);
+        publish_work(&m);
+        unpack_chunks(a, &m, w);
+    }
+    publish_end(&m, rank, n);
 }
 
 /* ---- consumers: turns and rows --------------------------------------------------------------- */
@@ -763,7 +913,7 @@ __device__ void repair_pairs(const cu_attend &a, const prompt_plan<S> &plan, int
         const int row = tile.first + pair / heads;
         const int head = plan.work.kvh * heads + pair % heads;
         const int pos = plan.pos[pair];
-        attend_alone<S::D, false, 32>(a, score, tile.slot, plan.work.kvh, row, head, pos);
+        attend_alone<S::D, S::Q8, 32>(a, score, tile.slot, plan.work.kvh, row, head, pos);
         left &= ~(15u << lane / 4 * 4);
     }
 }
@@ -891,7 +1041,9 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::PRODUCER_REGS));
         const int tiles = count_tiles(p.a, S::ROWS / heads_sharing(p.a));
-        if (threadIdx.x < 32)
+        if constexpr (S::Q8)
+            bring_packed<S>(p.a, m, tiles);
+        else if (threadIdx.x < 32)
             bring_chunks<S>(p, m, tiles);
         else
             bring_q<S>(p.a, m, tiles);

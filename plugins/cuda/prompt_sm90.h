@@ -21,8 +21,10 @@ typedef struct {
     bool (*init)(void); /* false: built without code for 9.0 */
     void (*launch)(cudaStream_t s, const prompt_params *p, int blocks);
 } prompt_sm90_kernel;
-enum { PROMPT_SM90_KERNELS = 3 };
-extern const prompt_sm90_kernel prompt_sm90_f16[PROMPT_SM90_KERNELS]; /* by dims */
+enum { PROMPT_SM90_KERNELS = 3, PROMPT_SM90_Q8_KERNELS = 2 };
+/* By dims, for keys and values in f16 and in q8_0, which want no maps. */
+extern const prompt_sm90_kernel prompt_sm90_f16[PROMPT_SM90_KERNELS];
+extern const prompt_sm90_kernel prompt_sm90_q8_0[PROMPT_SM90_Q8_KERNELS];
 #ifdef __cplusplus
 }
 #endif

@@ -90,6 +90,12 @@ __device__ __forceinline__ int count_tiles(const cu_attend &a, int each) {
     return tiles;
 }
 
+/* The position of a row of the step; -1: none, or behind what the slot has room for. */
+__device__ __forceinline__ int position_of(const cu_cache &c, int row) {
+    const int pos = __ldcg(&c.row_pos[row]);
+    return pos < c.P * PAGE ? pos : -1;
+}
+
 /* The page that is page i of the slot. */
 __device__ __forceinline__ int page_of(const cu_cache &c, int slot, int i) {
     const int64_t first = (int64_t)slot * c.P;

@@ -153,6 +153,8 @@ const prompt_sm90_kernel prompt_sm90_f16[PROMPT_SM90_KERNELS] = {
     {64, 192, prompt_sm90_init, NULL},
     {128, 128, prompt_sm90_init, NULL},
     {256, 128, prompt_sm90_init, NULL}};
+const prompt_sm90_kernel prompt_sm90_q8_0[PROMPT_SM90_Q8_KERNELS] = {
+    {64, 128, prompt_sm90_init, NULL}, {128, 128, prompt_sm90_init, NULL}};
 
 /* ---- states ---------------------------------------------------------------------------------- */
 static void touch_states(const cu_states *s) {
