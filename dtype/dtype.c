@@ -14,8 +14,10 @@ enum {
     PLANES_BY_ROW,  /* SCALE, optional: one float per row */
     PLANES_BY_128,  /* SCALE: one float per block, shared by 128 rows */
     PLANES_E8M0,    /* SCALE: U8 per block */
+    PLANES_BY_64,   /* SCALE: one float per block */
     PLANES_AFFINE,  /* SCALE and BIAS: one float per block */
     PLANES_NVFP4,   /* SCALE: F8_E4M3 per block; TENSOR_SCALE: one F32 */
+    PLANES_BLOCKS,  /* TENSOR_SCALE, optional: one F32 */
 };
 
 enum { MAX_EXTRA = MN_PLANE_KINDS - 1 };
@@ -28,10 +30,12 @@ static const mn_plane_spec extra_planes[][MAX_EXTRA] = {
     [PLANES_BY_ROW] = {{MN_PLANE_SCALE, MN_F32, 1, false, true, true}},
     [PLANES_BY_128] = {{MN_PLANE_SCALE, MN_F32, 128, true, true, false}},
     [PLANES_E8M0] = {{MN_PLANE_SCALE, MN_U8, 1, true, false, false}},
+    [PLANES_BY_64] = {{MN_PLANE_SCALE, MN_F32, 1, true, true, false}},
     [PLANES_AFFINE] = {{MN_PLANE_SCALE, MN_F16, 1, true, true, false},
                        {MN_PLANE_BIAS, MN_F16, 1, true, true, false}},
     [PLANES_NVFP4] = {{MN_PLANE_SCALE, MN_F8_E4M3, 1, true, false, false},
                       {MN_PLANE_TENSOR_SCALE, MN_F32, 0, false, false, false}},
+    [PLANES_BLOCKS] = {{MN_PLANE_TENSOR_SCALE, MN_F32, 0, false, false, true}},
 };
 
 /* ---- rows ------------------------------------------------------------------------------------ */

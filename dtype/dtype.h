@@ -79,11 +79,13 @@ float mn_e8m0_to_f32(uint8_t e);       /* 2^(e - 127); 255 is NaN */
 float mn_e4m3_to_f32(uint8_t b);       /* OCP FP8, finite form: no infinities, 0x7f is NaN */
 /* One value of a plane beside DATA: F32, F16, BF16, F8_E4M3, U8 (E8M0). */
 float mn_plane_value(uint32_t dtype, const uint8_t *p);
+float mn_ue4m3_to_f32(uint8_t b);     /* GGUF's E4M3 without sign: 0x7f is 0, 0xff is 480 */
 uint32_t mn_mlx_bits(uint32_t dtype); /* of MLXb_g; 0 = another type */
 /* Element i of a little-endian stream of values of `bits` bits. */
 uint32_t mn_bit_stream(const uint8_t *p, int64_t i, uint32_t bits);
 extern const int8_t mn_iq4_values[16];   /* of IQ4_NL and IQ4_XS, by code */
 extern const int8_t mn_e2m1_doubled[16]; /* E2M1, twice the value */
+extern const float mn_nf4_values[16];    /* QLoRA's NormalFloat, by code */
 /* Codebooks of the IQ types, packed; grids.h says how. */
 extern const uint16_t mn_grid_iq2_xxs[256];
 extern const uint16_t mn_grid_iq2_xs[512];

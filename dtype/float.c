@@ -9,6 +9,11 @@ const int8_t mn_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 const int8_t mn_e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
+const float mn_nf4_values[16] = {-1,           -0.69619280f, -0.52507305f,  -0.39491749f,
+                                 -0.28444138f, -0.18477343f, -0.091050036f, 0,
+                                 0.07958030f,  0.16093020f,  0.24611230f,   0.33791524f,
+                                 0.44070983f,  0.56261700f,  0.72295684f,   1};
+
 static float f32_of_bits(uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
@@ -67,6 +72,12 @@ float mn_e4m3_to_f32(uint8_t b) {
     const uint32_t size = b & 127u;
     const float x = size == 127 ? NAN : f32_of_bits(size << 20) * 0x1p120f;
     return b & 128 ? -x : x;
+}
+
+float mn_ue4m3_to_f32(uint8_t b) {
+    if (b == 127)
+        return 0;
+    return f32_of_bits((b & 127u) << 20) * 0x1p120f;
 }
 
 float mn_plane_value(uint32_t dtype, const uint8_t *p) {

@@ -273,6 +273,10 @@ typedef struct {
  *   MXFP4_SPLIT  DATA: E2M1 nibbles in the order of I4; SCALE: U8, E8M0 (gpt-oss, MLX)
  *   NVFP4        DATA: E2M1 nibbles in the order of I4; SCALE: F8_E4M3; TENSOR_SCALE: F32, one
  *                value for the part; x = tensor_scale * scale * e2m1
+ *   NVFP4_64     as GGUF has it: {F8_E4M3 without sign d[4]; u8 q[32]}, a d for each 16 elements,
+ *                whose first 8 are the low nibbles of 8 bytes; TENSOR_SCALE optional
+ *   NF4_64       DATA: codes of 4 bits, element 2i is the high nibble of byte i; SCALE: F32; x =
+ *                scale * value of the code by QLoRA's table (bitsandbytes)
  *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits
  *                [i*b, (i+1)*b); SCALE, BIAS: F16, BF16 or F32; x = scale * q + bias
  *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 =
@@ -294,6 +298,7 @@ typedef struct {
     X(Q5_K, 33, 256, 176, 1) X(Q6_K, 34, 256, 210, 1) X(Q8_K, 35, 256, 292, 1)                     \
     X(IQ4_NL, 40, 32, 18, 1) X(IQ4_XS, 41, 256, 136, 1)                                            \
     X(MXFP4, 42, 32, 17, 1) X(MXFP4_SPLIT, 43, 32, 16, 2) X(NVFP4, 44, 16, 8, 3)                   \
+    X(NF4_64, 45, 64, 32, 2) X(NVFP4_64, 46, 64, 36, 1)                                            \
     X(MLX2_32, 50, 32, 8, 3) X(MLX2_64, 51, 64, 16, 3) X(MLX2_128, 52, 128, 32, 3)                 \
     X(MLX3_32, 53, 32, 12, 3) X(MLX3_64, 54, 64, 24, 3) X(MLX3_128, 55, 128, 48, 3)                \
     X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                \
@@ -302,7 +307,8 @@ typedef struct {
     X(MLX5_32, 65, 32, 20, 3) X(MLX5_64, 66, 64, 40, 3) X(MLX5_128, 67, 128, 80, 3)                \
     X(IQ1_S, 70, 256, 50, 1) X(IQ1_M, 71, 256, 56, 1) X(IQ2_XXS, 72, 256, 66, 1)                   \
     X(IQ2_XS, 73, 256, 74, 1) X(IQ2_S, 74, 256, 82, 1) X(IQ3_XXS, 75, 256, 98, 1)                  \
-    X(IQ3_S, 76, 256, 110, 1) X(TQ1_0, 77, 256, 54, 1) X(TQ2_0, 78, 256, 66, 1)
+    X(IQ3_S, 76, 256, 110, 1) X(TQ1_0, 77, 256, 54, 1) X(TQ2_0, 78, 256, 66, 1)         \
+    X(Q1_0, 79, 128, 18, 1) X(Q2_0, 80, 64, 18, 1)
 /* clang-format on */
 #define MN_DTYPE_CONST_(name, id, elems, bytes, planes) MN_##name = id,
 /* constants only; the enum type is not used in the ABI */

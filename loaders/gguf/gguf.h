@@ -1,6 +1,6 @@
 /* gguf.h -- the parts of the GGUF loader: plugin.c (the table), model.c (files and splits), read.c
- * (one file's bytes), types.c (words). The format: little-endian header, metadata pairs, tensor
- * descriptions, then aligned data. */
+ * (one file's bytes), nvfp4.c (scales beside matrices), types.c (words). The format: little-endian
+ * header, metadata pairs, tensor descriptions, then aligned data. */
 #ifndef MN_GGUF_H
 #define MN_GGUF_H
 #include "../common/common.h"
@@ -29,6 +29,10 @@ bool gguf_has_magic(const mn_file *f);
 bool gguf_is_ours(const mn_file *f); /* by magic or by name */
 mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                     mn_parsed **out, mn_error *err);
+
+/* ---- nvfp4.c --------------------------------------------------------------------------------- */
+/* Scales of whole tensors become planes of their matrices, and are no tensors any more. */
+mn_status gguf_join_scales(mn_parsed *p, mn_error *err);
 
 /* ---- types.c --------------------------------------------------------------------------------- */
 /* For messages: the names of all types that are read, as many as fit into cap bytes. */

@@ -140,6 +140,8 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
     /* Mixtral's first files keep experts one by one */
     if (!status)
         status = mn_parsed_join(p, err);
+    if (!status)
+        status = gguf_join_scales(p, err);
     return status ? status : check_architecture(p, parts[0], err);
 }
 

@@ -27,7 +27,6 @@ const char *gguf_other_type(uint32_t ggml_type) {
     } others[] = {
         {4, "Q4_2"},      {5, "Q4_3"},        {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
         {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
-        {40, "NVFP4"},    {41, "Q1_0"},       {42, "Q2_0"},
     };
     for (size_t i = 0; i < MN_COUNT(others); i++)
         if (others[i].ggml == ggml_type)

@@ -35,6 +35,7 @@ uint32_t affine_word(const mn_parsed_tensor *t, int64_t i); /* word i of its dat
 typedef struct {
     mn_str stem; /* "model.layers.0.mlp.up_proj" */
     mn_parsed_tensor *data, *scale, *zero, *shape, *order, *whole, *bias;
+    mn_parsed_tensor *map, *state, *nested, *nested_map; /* of bitsandbytes */
 } packed_matrix;
 /* For MN_BAD_FILE of one of them. */
 mn_status packed_bad(const mn_parsed_tensor *t, const char *expected, mn_error *err);
@@ -49,6 +50,11 @@ mn_status compressed_read(mn_parsed *p, const packed_matrix *x, const cJSON *con
 mn_status bytes_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
 /* gptq.c: X.qweight by GPTQ, or by AWQ where config is AWQ's (methods.c) */
 mn_status columns_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
-/* methods.c: quantization_config says that X.qweight is packed as AWQ does it */
+/* bnb.c: what bitsandbytes packs in 4 bits, and its int8 */
+mn_status nf4_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
+mn_status int8_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
+/* methods.c: quantization_config says that X.qweight is packed as AWQ does it; that X.weight is as
+ * bitsandbytes does it */
 bool method_is_awq(const cJSON *config);
+bool method_is_bnb(const cJSON *config);
 #endif

@@ -419,23 +419,37 @@ static mn_status read_nvfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
 /* How a format names the tensors of a matrix, the codes first; NULL: it has none such. */
 typedef struct {
     const char *data, *scale, *zero, *shape, *order, *whole, *bias;
+    uint32_t dtype; /* of the codes; MN_DTYPE_NONE: the reader checks it */
+    bool is_bnb;    /* of folders of bitsandbytes, and of no others */
     mn_status (*read)(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
 } packed_format;
 static const packed_format packed_formats[] = {
     {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx",
-     ".weight_global_scale", NULL, compressed_read},
-    {".weight", ".weight_scale", ".weight_zero_point", NULL, ".weight_g_idx", NULL, NULL,
-     bytes_read},
-    {".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL, ".bias", columns_read},
+     ".weight_global_scale", NULL, MN_DTYPE_NONE, false, compressed_read},
+    {".weight", ".weight_scale", ".weight_zero_point", NULL, ".weight_g_idx", NULL, NULL, MN_I8,
+     false, bytes_read},
+    {".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL, ".bias", MN_DTYPE_NONE, false,
+     columns_read},
+    {".weight", ".weight.absmax", NULL, NULL, NULL, NULL, NULL, MN_U8, true, nf4_read},
+    {".weight", ".SCB", NULL, ".weight_format", NULL, NULL, NULL, MN_I8, true, int8_read},
 };
 
 /* The format whose codes t holds; NULL: none's. */
-static const packed_format *packed_format_of(const mn_parsed_tensor *t) {
-    for (size_t i = 0; i < MN_COUNT(packed_formats); i++)
-        if (mn_str_ends(t->native, packed_formats[i].data) &&
-            (packed_formats[i].read != bytes_read || t->dtype.id == MN_I8))
-            return &packed_formats[i];
+static const packed_format *packed_format_of(const mn_parsed_tensor *t, bool is_bnb) {
+    for (size_t i = 0; i < MN_COUNT(packed_formats); i++) {
+        const packed_format *f = &packed_formats[i];
+        if (mn_str_ends(t->native, f->data) && f->is_bnb == is_bnb &&
+            (f->dtype == MN_DTYPE_NONE || f->dtype == t->dtype.id))
+            return f;
+    }
     return NULL;
+}
+
+/* NULL: it is not there, or was dropped. */
+static mn_parsed_tensor *packed_member(const mn_parsed *p, const name_index *x, mn_str stem,
+                                       const char *ending) {
+    mn_parsed_tensor *t = hf_layout_find(p, x, stem, ending);
+    return t && t->n_dim ? t : NULL;
 }
 
 /* Members of x by their names. */
@@ -444,12 +458,15 @@ static void packed_find(const mn_parsed *p, const name_index *x, const packed_fo
     const char *const endings[] = {f->scale, f->zero, f->shape, f->order, f->whole, f->bias};
     mn_parsed_tensor **const to[] = {&out->scale, &out->zero,  &out->shape,
                                      &out->order, &out->whole, &out->bias};
-    for (size_t i = 0; i < MN_COUNT(endings); i++) {
+    for (size_t i = 0; i < MN_COUNT(endings); i++)
         if (endings[i])
-            *to[i] = hf_layout_find(p, x, out->stem, endings[i]);
-        if (*to[i] && !(*to[i])->n_dim)
-            *to[i] = NULL;
-    }
+            *to[i] = packed_member(p, x, out->stem, endings[i]);
+    if (!f->is_bnb)
+        return;
+    out->map = packed_member(p, x, out->stem, ".weight.quant_map");
+    out->state = packed_member(p, x, out->stem, ".weight.quant_state.bitsandbytes__nf4");
+    out->nested = packed_member(p, x, out->stem, ".weight.nested_absmax");
+    out->nested_map = packed_member(p, x, out->stem, ".weight.nested_quant_map");
 }
 
 /* AutoGPTQ gives each matrix a bias, of zeros where the model has none. */
@@ -464,7 +481,8 @@ static bool is_all_zero(const mn_parsed_tensor *t) {
 /* t and its companions become X.weight, if they are a matrix of such a format. */
 static mn_status read_packed(mn_parsed *p, const name_index *x, mn_parsed_tensor *t,
                              const model_facts *facts, mn_error *err) {
-    const packed_format *f = packed_format_of(t);
+    const cJSON *config = json_get(facts->config, "quantization_config");
+    const packed_format *f = packed_format_of(t, method_is_bnb(config));
     if (!f || !t->n_dim || t->planes)
         return MN_OK;
     packed_matrix m = {.data = t, .stem = hf_layout_stem_of(t->native, f->data)};
@@ -474,12 +492,13 @@ static mn_status read_packed(mn_parsed *p, const name_index *x, mn_parsed_tensor
                         "expected so of plain matrices alone",
                         MN_STR_ARG(t->native));
     packed_find(p, x, f, &m);
-    const mn_status status = f->read(p, &m, json_get(facts->config, "quantization_config"), err);
+    const mn_status status = f->read(p, &m, config, err);
     if (status)
         return status;
     if (m.bias && !is_all_zero(m.bias))
         m.bias = NULL;
-    mn_parsed_tensor *const others[] = {m.scale, m.zero, m.shape, m.order, m.whole, m.bias};
+    mn_parsed_tensor *const others[] = {m.scale, m.zero, m.shape, m.order,  m.whole,
+                                        m.bias,  m.map,  m.state, m.nested, m.nested_map};
     for (size_t i = 0; i < MN_COUNT(others); i++)
         if (others[i])
             hf_layout_drop(others[i]);

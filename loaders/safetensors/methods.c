@@ -37,6 +37,7 @@ static const read_form read_forms[] = {
     {"gptq", "checkpoint_format", "gptq_v2", true},
     {"awq", "version", "gemm", true},
     {"awq", "version", "GEMM", true},
+    {"bitsandbytes", "bnb_4bit_quant_type", "nf4", false},
     {"auto-round", "packing_format", "auto_round:auto_gptq", false},
     {"auto-round", "packing_format", "auto_round:auto_awq", false},
 };
@@ -46,9 +47,6 @@ static const struct {
     const char *method;
     const char *instead;
 } others[] = {
-    {"bitsandbytes",
-     "no type has its table of values (nf4, fp4) or its division by 127 (int8); the "
-     "nearest is awq or gptq of 4 bits, or int-quantized of compressed-tensors"},
     {"torchao", "its tensors have forms of their own; the nearest is pack-quantized of "
                 "compressed-tensors, or awq"},
     {"hqq", "its packing is not; the nearest is awq or gptq of 4 bits"},
@@ -66,7 +64,7 @@ static const struct {
 
 static mn_status method_refuse(const cJSON *q, mn_error *err) {
     const char *instead = "no reader is there for it; expected plain weights, or gptq, awq, "
-                          "compressed-tensors, fp8, mxfp4, ModelOpt's NVFP4";
+                          "compressed-tensors, fp8, mxfp4, bitsandbytes, ModelOpt's NVFP4";
     const cJSON *method = json_get(q, "quant_method");
     for (size_t i = 0; i < MN_COUNT(read_forms); i++)
         if (read_forms[i].key && says(q, "quant_method", read_forms[i].method))
@@ -84,7 +82,13 @@ static mn_status method_refuse(const cJSON *q, mn_error *err) {
                     json_describe(method).s, instead);
 }
 
+bool method_is_bnb(const cJSON *config) {
+    return says(config, "quant_method", "bitsandbytes");
+}
+
 static bool is_read_method(const cJSON *q) {
+    if (method_is_bnb(q) && cJSON_IsTrue(json_get(q, "load_in_8bit")))
+        return true; /* whatever it says of 4 bits */
     for (size_t i = 0; i < MN_COUNT(read_forms); i++) {
         const read_form *f = &read_forms[i];
         if (!says(q, "quant_method", f->method))

@@ -1,7 +1,7 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
  * (the table), model.c (which files make the model), header.c (one weight file), config.c and
  * rope.c (config.json), families.c (differences between families), names.c (tensor names),
- * layout.c, f8.c, nvfp4.c, affine.c, compressed.c and gptq.c (tensors that are stored
+ * layout.c, f8.c, nvfp4.c, affine.c, compressed.c, gptq.c and bnb.c (tensors that are stored
  * otherwise than a graph wants them), methods.c (quantization_config), hf_json.c (checked access to
  * JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H

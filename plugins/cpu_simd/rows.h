@@ -331,15 +331,15 @@ typedef struct {
 } mnk_at;
 static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
     mnk_at at = {mnc_row(w, row), NULL, NULL, 1};
-    if (!w->scale.data && !w->scale.groups)
-        return at; /* a type with further planes has scales, too */
-    at.scale = mnc_extra_row(w, &w->scale, row);
-    if (w->bias.data || w->bias.groups)
-        at.bias = mnc_extra_row(w, &w->bias, row);
     if (w->tensor_scale.data || w->tensor_scale.groups) {
         const uint8_t *from = mnc_extra_row(w, &w->tensor_scale, row);
         memcpy(&at.tensor_scale, from, sizeof at.tensor_scale);
     }
+    if (!w->scale.data && !w->scale.groups)
+        return at; /* a type with biases has scales, too */
+    at.scale = mnc_extra_row(w, &w->scale, row);
+    if (w->bias.data || w->bias.groups)
+        at.bias = mnc_extra_row(w, &w->bias, row);
     return at;
 }
 static inline float mnk_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */
@@ -347,6 +347,13 @@ static inline float mnk_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities
     const uint32_t bits = size == 127 ? 0x7fc00000u : size << 20;
     const float f = mnk_bits_f32(bits) * 0x1p120f;
     return b & 128 ? -f : f;
+}
+/* GGUF's, without sign: 0x7f is 0, 0xff is 480. */
+static inline float mnk_ue4m3(uint32_t b) {
+    const uint32_t bits = (b & 127u) << 20;
+    if (b == 127)
+        return 0;
+    return mnk_bits_f32(bits) * 0x1p120f;
 }
 static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
     const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;

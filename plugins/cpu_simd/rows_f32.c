@@ -244,10 +244,37 @@ INLINE void f8_e4m3_128_values(const uint8_t *p, int j, const float *d, const fl
 INLINE void f8_e4m3_32_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d,
                               float *m) {
     (void)m;
-    d[0] = 2 * mnk_e8m0_half(at->scale[(uint64_t)b * w->scale.step]);
+    const uint8_t *scale = at->scale + (uint64_t)b * w->scale.step;
+    const float half = mnk_e8m0_half(*scale);
+    d[0] = 2 * half;
 }
 F32_PRODUCT(f8_e4m3_32, dot_block, unpack_block,
             (block_type){32, 32, f8_e4m3_32_scales, f8_e4m3_128_values})
+/* NF4: the codes are no integers times a scale, so that there are no kernels of bytes. Two of the
+ * kernel's blocks have one scale. */
+INLINE void nf4_64_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m) {
+    (void)m;
+    const uint8_t *scale = at->scale + (uint64_t)b / 2 * w->scale.step;
+    d[0] = mnk_load1(scale, w->scale.dtype, 0);
+}
+INLINE void nf4_64_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {
+    float value[32];
+    (void)j;
+    (void)m;
+    for (int i = 0; i < 16; i++) {
+        const uint8_t high = p[i] >> 4;
+        const uint8_t low = p[i] & 15;
+        value[2 * i] = mn_nf4_values[high];
+        value[2 * i + 1] = mn_nf4_values[low];
+    }
+    const VF scale = v_set1(d[0]);
+#pragma GCC unroll 8
+    for (int i = 0; i < 32 / VL; i++) {
+        const VF some = v_load(value + VL * i);
+        v[i] = v_mul(scale, some);
+    }
+}
+F32_PRODUCT(nf4_64, dot_block, unpack_block, (block_type){32, 16, nf4_64_scales, nf4_64_values})
 F32_PRODUCT(f8_e4m3_128, dot_block, unpack_block,
             (block_type){32, 32, f8_e4m3_128_scales, f8_e4m3_128_values})
 
@@ -279,4 +306,4 @@ MNK_BLOCKS(BLOCK_PRODUCT, )
 const mnk_linear V_ID(mnk_f32)[MNK_N_KERNELS] = {
     F32_KERNEL(f32, 1) F32_KERNEL(f16, 1) F32_KERNEL(bf16, 1) F32_KERNEL(f8_e5m2, 1)
         F32_KERNEL(f8_e4m3, 1) F32_KERNEL(f8_e4m3_128, 32) F32_KERNEL(f8_e4m3_32, 32)
-            MNK_BLOCKS(F32_KERNEL, )};
+            F32_KERNEL(nf4_64, 64) MNK_BLOCKS(F32_KERNEL, )};

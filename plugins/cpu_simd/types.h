@@ -17,7 +17,7 @@
 #define MNK_PLAIN_KERNELS(X, ...)                                                                  \
     X(f32, __VA_ARGS__)         X(f16, __VA_ARGS__)      X(bf16, __VA_ARGS__)                      \
     X(f8_e5m2, __VA_ARGS__)     X(f8_e4m3, __VA_ARGS__)  X(f8_e4m3_128, __VA_ARGS__)            \
-    X(f8_e4m3_32, __VA_ARGS__)
+    X(f8_e4m3_32, __VA_ARGS__)  X(nf4_64, __VA_ARGS__)
 #define MNK_BLOCKS(X, ...)                                                                         \
     /* kernel      E    B   G  OFF MIN APART TOP */                                                \
     X(q4_0,        32,  18, 32,   8, 0, 0,  15, __VA_ARGS__)                                       \
@@ -28,6 +28,9 @@
     X(q8_1,        32,  36, 32, 128, 0, 0, 255, __VA_ARGS__)                                       \
     X(iq4_nl,      32,  18, 32, 128, 0, 0, 241, __VA_ARGS__)                                       \
     X(mxfp4,       32,  17, 32,  12, 0, 0,  24, __VA_ARGS__)                                       \
+    X(q1_0,       128,  18, 32,   1, 0, 0,   2, __VA_ARGS__)                                       \
+    X(q2_0,        64,  18, 32,   1, 0, 0,   3, __VA_ARGS__)                                       \
+    X(nvfp4_64,    64,  36, 16,  12, 0, 0,  24, __VA_ARGS__)                                       \
     X(q2_k,       256,  84, 16,   0, 1, 0,   3, __VA_ARGS__)                                       \
     X(q3_k,       256, 110, 16,   4, 0, 0,   7, __VA_ARGS__)                                       \
     X(q4_k,       256, 144, 32,   0, 1, 0,  15, __VA_ARGS__)                                       \
@@ -60,7 +63,7 @@
     X(F32, f32, __VA_ARGS__)                 X(F16, f16, __VA_ARGS__)                              \
     X(BF16, bf16, __VA_ARGS__)               X(F8_E5M2, f8_e5m2, __VA_ARGS__)                      \
     X(F8_E4M3, f8_e4m3, __VA_ARGS__)         X(F8_E4M3_128, f8_e4m3_128, __VA_ARGS__)       \
-    X(F8_E4M3_32, f8_e4m3_32, __VA_ARGS__)
+    X(F8_E4M3_32, f8_e4m3_32, __VA_ARGS__)   X(NF4_64, nf4_64, __VA_ARGS__)
 #define MNK_BLOCK_TYPES(X, ...)                                                                    \
     X(Q4_0, q4_0, __VA_ARGS__)                  X(Q4_1, q4_1, __VA_ARGS__)                         \
     X(Q5_0, q5_0, __VA_ARGS__)                  X(Q5_1, q5_1, __VA_ARGS__)                         \
@@ -75,7 +78,8 @@
     X(IQ2_S, iq2_s, __VA_ARGS__)                X(IQ3_XXS, iq3_xxs, __VA_ARGS__)                   \
     X(IQ3_S, iq3_s, __VA_ARGS__)                X(TQ1_0, tq1_0, __VA_ARGS__)                       \
     X(TQ2_0, tq2_0, __VA_ARGS__)                                                                   \
-    X(NVFP4, nvfp4, __VA_ARGS__)                                                                   \
+    X(NVFP4, nvfp4, __VA_ARGS__)                X(NVFP4_64, nvfp4_64, __VA_ARGS__)                 \
+    X(Q1_0, q1_0, __VA_ARGS__)                  X(Q2_0, q2_0, __VA_ARGS__)                         \
     X(MLX2_32, mlx2, __VA_ARGS__)  X(MLX2_64, mlx2, __VA_ARGS__)  X(MLX2_128, mlx2, __VA_ARGS__)   \
     X(MLX3_32, mlx3, __VA_ARGS__)  X(MLX3_64, mlx3, __VA_ARGS__)  X(MLX3_128, mlx3, __VA_ARGS__)   \
     X(MLX4_32, mlx4, __VA_ARGS__)  X(MLX4_64, mlx4, __VA_ARGS__)  X(MLX4_128, mlx4, __VA_ARGS__)   \

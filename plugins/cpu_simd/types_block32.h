@@ -1,5 +1,5 @@
-/* types_block32.h -- blocks of 32 of the GGUF specification. Element i < 16 is the low nibble of
- * byte i, 16 + i its high one. */
+/* types_block32.h -- blocks of 32 to 128 of the GGUF specification. Element i < 16 of 32 is the low
+ * nibble of byte i, 16 + i its high one. */
 #define SCALES(name)                                                                               \
     INLINE void name##_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m)
 #define BYTES(name) INLINE VB name##_bytes(const uint8_t *p, const int j)
@@ -78,4 +78,42 @@ SCALES(mxfp4) {
 BYTES(mxfp4) {
     (void)j;
     return vb_lookup(vb_halves(p + 1), fp4_values);
+}
+
+/* One scale for all groups of a block. */
+SCALES(q1_0) {
+    (void)w, (void)m;
+    const float all = v_f16_1(at->data + b * 18);
+    for (int g = 0; g < 4; g++)
+        d[g] = all;
+}
+BYTES(q1_0) {
+    return vb_bits(load_u32(p + 2 + 4 * j), 2);
+}
+SCALES(q2_0) {
+    (void)w, (void)m;
+    const float both = v_f16_1(at->data + b * 18);
+    d[0] = both;
+    d[1] = both;
+}
+BYTES(q2_0) {
+    return vb_stream(p + 2 + 8 * j, 2);
+}
+
+SCALES(nvfp4_64) {
+    (void)w, (void)m;
+    const uint8_t *scale = at->data + b * 36;
+    const float half = 0.5f * at->tensor_scale;
+    for (int g = 0; g < 4; g++) {
+        const float stored = mnk_ue4m3(scale[g]);
+        d[g] = stored * half;
+    }
+}
+/* Of 8 bytes the low nibbles, then the high ones. */
+BYTES(nvfp4_64) {
+    const uint64_t low = 0x0f0f0f0f0f0f0f0f;
+    const uint64_t first = load_u64(p + 4 + 16 * j);
+    const uint64_t second = load_u64(p + 12 + 16 * j);
+    const VB codes = vb_words(first & low, first >> 4 & low, second & low, second >> 4 & low);
+    return vb_lookup(codes, fp4_values);
 }

@@ -57,7 +57,7 @@ static uint32_t kept_type(const mn_tensor_info *t) {
     uint32_t number;
     if (t->dtype.id == MN_F64) /* nothing computes with it */
         return MN_F32;
-    if (mn_dtype_ggml(t->dtype.id, &number))
+    if (mn_dtype_ggml(t->dtype.id, &number) && t->n_planes == 1)
         return t->dtype.id;
     if (t->dtype.id == MN_MXFP4_SPLIT)
         return MN_MXFP4;

@@ -686,6 +686,8 @@ IS(MN_VERDICT_SLOW, 1)
     TYPE(MXFP4, 42, 32, 17, 1) \
     TYPE(MXFP4_SPLIT, 43, 32, 16, 2) \
     TYPE(NVFP4, 44, 16, 8, 3) \
+    TYPE(NF4_64, 45, 64, 32, 2) \
+    TYPE(NVFP4_64, 46, 64, 36, 1) \
     TYPE(MLX2_32, 50, 32, 8, 3) \
     TYPE(MLX2_64, 51, 64, 16, 3) \
     TYPE(MLX2_128, 52, 128, 32, 3) \
@@ -713,6 +715,8 @@ IS(MN_VERDICT_SLOW, 1)
     TYPE(IQ3_S, 76, 256, 110, 1) \
     TYPE(TQ1_0, 77, 256, 54, 1) \
     TYPE(TQ2_0, 78, 256, 66, 1) \
+    TYPE(Q1_0, 79, 128, 18, 1) \
+    TYPE(Q2_0, 80, 64, 18, 1) \
     /* end */
 // FROZEN-END
 // clang-format on

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""packed.py mlx|f8|nvfp4|compressed|gptq|awq: quantised SafeTensors against the same weights written out in F32.
+"""packed.py mlx|f8|nvfp4|compressed|gptq|awq|bnb: quantised SafeTensors against the same weights written out in F32.
 
 Random tiny models are packed here, after the layouts of the formats, and once more stored as the values that the packed bytes stand
 for; the device reference must give the same logits for both, and cpu_simd in class exact those of the second. The plain form is held against Transformers by the fixtures."""
+import json
 import math
 import random
 import struct
@@ -551,8 +552,76 @@ def awq_all():
     exactly("awq experts one by one", experts, how, awq(32), of=experts_of(experts, False))
 
 
+# ---- bitsandbytes ----
+NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+       0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
+
+
+def floats(values):
+    return struct.pack("<%df" % len(values), *values)
+
+
+def single(v):
+    return struct.unpack("<f", struct.pack("<f", v))[0]
+
+
+def nf4(block=64, nested=0):
+    """nested: scales are quantised, too, in blocks of so many."""
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        blocks, state = -(-n * k // block), {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [n, k]}
+        spread = 2 / k ** 0.5
+        out = {}
+        if nested:
+            table, offset = sorted(single(rng.uniform(-1, 1)) for _ in range(256)), single(spread)
+            codes, whole = rng.randbytes(blocks), [single(spread * rng.uniform(0.3, 0.6)) for _ in range(-(-blocks // nested))]
+            scales = [single(single(table[q] * whole[i // nested]) + offset) for i, q in enumerate(codes)]
+            state.update(nested_blocksize=nested, nested_dtype="float32", nested_offset=offset)
+            out = {".weight.absmax": ("U8", [blocks], codes), ".weight.nested_absmax": ("F32", [len(whole)], floats(whole)),
+                   ".weight.nested_quant_map": ("F32", [256], floats(table))}
+        else:
+            scales = [single(spread * rng.uniform(0.5, 1.5)) for _ in range(blocks)]
+            out = {".weight.absmax": ("F32", [blocks], floats(scales))}
+        codes = [rng.getrandbits(4) for _ in range(n * k)]
+        text = json.dumps(state).encode()
+        out[".weight"] = ("U8", [n * k // 2, 1], bytes(codes[i] << 4 | codes[i + 1] for i in range(0, n * k, 2)))
+        out[".weight.quant_map"] = ("F32", [16], floats(NF4))
+        out[".weight.quant_state.bitsandbytes__nf4"] = ("U8", [len(text)], text)
+        return out, [scales[i // block] * NF4[q] for i, q in enumerate(codes)]
+    return pack
+
+
+def int8(stem, shape, rng):
+    if spared(stem):
+        return None
+    n, k = shape
+    codes = [[rng.randint(-127, 127) for _ in range(k)] for _ in range(n)]
+    most = [single(rng.uniform(0.5, 1.5) * 2 / k ** 0.5) for _ in range(n)]
+    return {".weight": ("I8", [n, k], bytes(q & 255 for row in codes for q in row)), ".SCB": ("F32", [n], floats(most)),
+            ".weight_format": ("U8", [], b"\0")}, [most[r] * codes[r][c] / 127 for r in range(n) for c in range(k)]
+
+
+def bnb_all():
+    def how(**more):
+        return {"quantization_config": dict({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4"}, **more)}
+    exactly("nf4", config("llama"), how(), nf4())
+    exactly("nf4, scales quantised", config("llama"), how(bnb_4bit_use_double_quant=True), nf4(nested=256))
+    exactly("nf4, scales quantised in blocks of 32, any order", config("llama"), how(bnb_4bit_use_double_quant=True), nf4(nested=32), order=models.shuffled)
+    exactly("nf4, a scale for each 256, the data at an odd place", config("llama"), how(), nf4(256), pad=1)
+    exactly("nf4, q k v in one matrix", config("phi3"), how(), nf4(128, 256))
+    exactly("nf4 beside f32", config("llama"), how(), by_name([("mlp.down", None)], nf4()))
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    exactly("nf4 experts one by one", experts, how(), nf4(), of=experts_of(experts, False))
+    eight = how(load_in_4bit=False, load_in_8bit=True, bnb_4bit_quant_type="fp4")
+    compare("int8", config("llama"), eight, int8)
+    compare("int8, q k v in one matrix, any order, an odd place", config("phi3"), eight, int8, order=models.shuffled, pad=1)
+    compare("int8 experts one by one", experts, eight, int8, of=experts_of(experts, False))
+
+
 def main():
-    {"mlx": mlx, "f8": f8_all, "nvfp4": nvfp4_all, "compressed": compressed_all, "gptq": gptq_all, "awq": awq_all}[sys.argv[1]]()
+    {"mlx": mlx, "f8": f8_all, "nvfp4": nvfp4_all, "compressed": compressed_all, "gptq": gptq_all, "awq": awq_all, "bnb": bnb_all}[sys.argv[1]]()
     models.finish()
 
 

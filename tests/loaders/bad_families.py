@@ -210,10 +210,12 @@ def not_read():
         method(name, ["no reader", "gptq, awq, compressed-tensors, fp8"])
     for name in ("aqlm", "quip", "vptq", "bitnet"):
         method(name, ["not read", "the nearest is", "Q2_K"])
-    for name in ("higgs", "spqr", "exl2", "exl3", "hqq", "bitsandbytes"):
+    for name in ("higgs", "spqr", "exl2", "exl3", "hqq"):
         method(name, ["not read", "the nearest is", "gptq"])
-    for name in ("eetq", "quark", "torchao", "bitsandbytes"):
+    for name in ("eetq", "quark", "torchao"):
         method(name, ["not read", "the nearest is", "compressed-tensors"])
+    for form in ("fp4", None):
+        method("bitsandbytes", ["'quantization_config.bnb_4bit_quant_type'", '"nf4"'], bnb_4bit_quant_type=form)
     for form in ("marlin-24", "sparse-24-bitmask", "pack-quantised", 4, None, ["pack-quantized"]):
         method("compressed-tensors", ["'quantization_config.format'", "float-quantized"], format=form)
     for version in ("gemv", "gemv_fast", "marlin", "exllama", "ipex"):
@@ -232,14 +234,14 @@ def not_read():
 def integers():
     """Matrices of compressed-tensors, GPTQ and AWQ whose tensors do not fit each other."""
     import packed
-    stem, form = "model.layers.0.mlp.up_proj", {"compressed": "compressed-tensors", "gptq": "gptq", "awq": "awq"}
-    makers = {"compressed": lambda: packed.compressed(4, 32, "F16", "words"), "gptq": lambda: packed.gptq(4, 32), "awq": lambda: packed.awq(32)}
+    stem, form = "model.layers.0.mlp.up_proj", {"compressed": "compressed-tensors", "gptq": "gptq", "awq": "awq", "nf4": "bitsandbytes", "double": "bitsandbytes", "int8": "bitsandbytes"}
+    makers = {"compressed": lambda: packed.compressed(4, 32, "F16", "words"), "gptq": lambda: packed.gptq(4, 32), "awq": lambda: packed.awq(32), "nf4": packed.nf4, "double": lambda: packed.nf4(nested=256), "int8": lambda: packed.int8}
 
     def wrong(kind, changes, words):
         """changes: ending -> a tensor, or None: it is not there."""
         def change(c, t):
             n, k = t.pop(stem + ".weight")[1]
-            c["quantization_config"] = {"quant_method": form[kind], "format": "pack-quantized"}
+            c["quantization_config"] = {"quant_method": form[kind], "format": "pack-quantized", "bnb_4bit_quant_type": "nf4", "load_in_8bit": kind == "int8"}
             made = makers[kind]()(stem, (n, k), packed.random.Random(1))[0]
             for ending, tensor in made.items():
                 t[stem + ending] = tensor
@@ -297,6 +299,22 @@ def integers():
     wrong("awq", {".qweight": ("I32", [63, 16])}, ["qweight", "the first is 63"])
     wrong("awq", {".qweight": ("I32", [64, 15])}, ["qweight", "4 bits for each row"])
     wrong("awq", {".scales": ("F16", [4, 128]), ".qzeros": ("I32", [4, 16])}, ["groups of 16", "a multiple of 32"])
+
+
+    state = ".weight.quant_state.bitsandbytes__nf4"
+    wrong("nf4", {state: None}, ["quant_state", "beside it"])
+    wrong("nf4", {".weight.absmax": None}, ["absmax", "beside it"])
+    wrong("nf4", {state: ("U8", [4])}, ["JSON"])
+    wrong("nf4", {".weight": ("U8", [4095, 1])}, [".weight'", "half a byte", "quant_state's shape"])
+    wrong("nf4", {".weight.absmax": ("F32", [127])}, ["absmax", "f32 or u8", "each block"])
+    wrong("nf4", {".weight.quant_map": None}, ["quant_map", "table of NF4"])
+    wrong("nf4", {".weight.quant_map": ("F32", [16])}, ["quant_map", "table of NF4"])
+    wrong("nf4", {".weight.absmax": ("U8", [128])}, ["absmax", "nested_quant_map"])
+    wrong("double", {".weight.nested_absmax": None}, ["absmax", "nested_absmax"])
+    wrong("double", {".weight.nested_quant_map": ("F32", [255])}, ["absmax", "nested_quant_map, 256"])
+    wrong("int8", {".SCB": None}, ["X.SCB beside X.weight"])
+    wrong("int8", {".SCB": ("F32", [127])}, ["SCB", "one f32 for each row"])
+    wrong("int8", {".SCB": ("F16", [128])}, ["SCB", "f16", "one f32 for each row"])
 
 
 def tensors():

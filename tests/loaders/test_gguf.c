@@ -210,13 +210,14 @@ static void good_types(void **state) {
     static const struct {
         uint32_t ggml;
         uint32_t id;
-    } list[] = {{0, MN_F32},      {1, MN_F16},    {2, MN_Q4_0},   {3, MN_Q4_1},     {6, MN_Q5_0},
-                {7, MN_Q5_1},     {8, MN_Q8_0},   {9, MN_Q8_1},   {10, MN_Q2_K},    {11, MN_Q3_K},
-                {12, MN_Q4_K},    {13, MN_Q5_K},  {14, MN_Q6_K},  {15, MN_Q8_K},    {20, MN_IQ4_NL},
-                {23, MN_IQ4_XS},  {24, MN_I8},    {25, MN_I16},   {26, MN_I32},     {27, MN_I64},
-                {28, MN_F64},     {30, MN_BF16},  {39, MN_MXFP4}, {16, MN_IQ2_XXS}, {17, MN_IQ2_XS},
-                {18, MN_IQ3_XXS}, {19, MN_IQ1_S}, {21, MN_IQ3_S}, {22, MN_IQ2_S},   {29, MN_IQ1_M},
-                {34, MN_TQ1_0},   {35, MN_TQ2_0}};
+    } list[] = {
+        {0, MN_F32},      {1, MN_F16},    {2, MN_Q4_0},      {3, MN_Q4_1},     {6, MN_Q5_0},
+        {7, MN_Q5_1},     {8, MN_Q8_0},   {9, MN_Q8_1},      {10, MN_Q2_K},    {11, MN_Q3_K},
+        {12, MN_Q4_K},    {13, MN_Q5_K},  {14, MN_Q6_K},     {15, MN_Q8_K},    {20, MN_IQ4_NL},
+        {23, MN_IQ4_XS},  {24, MN_I8},    {25, MN_I16},      {26, MN_I32},     {27, MN_I64},
+        {28, MN_F64},     {30, MN_BF16},  {39, MN_MXFP4},    {16, MN_IQ2_XXS}, {17, MN_IQ2_XS},
+        {18, MN_IQ3_XXS}, {19, MN_IQ1_S}, {21, MN_IQ3_S},    {22, MN_IQ2_S},   {29, MN_IQ1_M},
+        {34, MN_TQ1_0},   {35, MN_TQ2_0}, {40, MN_NVFP4_64}, {41, MN_Q1_0},    {42, MN_Q2_0}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         size_t k = 0;
         while (abi[k].id != list[i].id)
@@ -484,7 +485,7 @@ static void bad_tensors(void **state) {
     refuse(one("t", 2, 4, 2, 0, 16), MN_BAD_FILE, "general.alignment", "'t'");
     refuse(one("t", 2, 31, 1, 8, 0), MN_BAD_FILE, "multiple of 32", "q8_0");
     refuse(one("t", 2, 32, 1, 12, 0), MN_BAD_FILE, "multiple of 256", "q4_k");
-    static const uint32_t types[] = {4, 5, 31, 36, 40, 42, 1000, UINT32_MAX};
+    static const uint32_t types[] = {4, 5, 31, 36, 43, 38, 1000, UINT32_MAX};
     for (int i = 0; i < 8; i++)
         refuse(one("blk.1.attn_q.weight", 2, 32, 1, types[i], 0), MN_UNSUPPORTED, "GGML type",
                "'blk.1.attn_q.weight'");
@@ -507,7 +508,8 @@ static void bad_tensors(void **state) {
     refuse(b, MN_BAD_FILE, "overlap", "'b'");
     refuse(one("output.weight", 2, 256, 1, 31, 0), MN_UNSUPPORTED, "GGML type 31 (Q4_0_4_4)",
            "mxfp4");
-    refuse(one("output.weight", 2, 256, 1, 42, 0), MN_UNSUPPORTED, "GGML type 42 (Q2_0)", "iq4_xs");
+    refuse(one("output.weight", 2, 256, 1, 36, 0), MN_UNSUPPORTED, "GGML type 36 (IQ4_NL_4_4)",
+           "iq4_xs");
     refuse(one("output.weight", 2, 256, 1, 99, 0), MN_UNSUPPORTED, "GGML type 99 (unknown)",
            "'output.weight'");
 }

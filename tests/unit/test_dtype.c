@@ -84,19 +84,22 @@ static void all_are_read(void **state) {
 }
 
 enum { SUM_BLOCKS = 1024 };
-/* The GGUF types of few bits give what the Python package gguf gives, bit for bit: the sums are
- * those of dtype_sums.py, of the same pseudo-random blocks. high: the upper byte of the scale. */
+/* The GGUF types of few bits give what the Python package gguf gives, or llama.cpp's formula where
+ * that has none, bit for bit: the sums are those of dtype_sums.py, of the same pseudo-random
+ * blocks. high: the upper byte of an f16 scale, which is kept finite; -1: there is none. */
 static void few_bits(void **state) {
     (void)state;
     static const struct {
-        uint32_t dtype, high;
+        uint32_t dtype;
+        int high;
         uint64_t sum;
     } types[] = {
         {MN_IQ1_S, 1, 0x54a9dcbee052bac5},   {MN_IQ1_M, 55, 0x2bcbd3eeb0ca7965},
         {MN_IQ2_XXS, 1, 0x467b37432c627009}, {MN_IQ2_XS, 1, 0x6aa7a0a765b7fdc1},
         {MN_IQ2_S, 1, 0x2baceb753395d6a1},   {MN_IQ3_XXS, 1, 0x9bcf4915e26437bd},
         {MN_IQ3_S, 1, 0xc3251b5f05a67da5},   {MN_TQ1_0, 53, 0x6a27f04d99662325},
-        {MN_TQ2_0, 65, 0xfb9528561c538325},
+        {MN_TQ2_0, 65, 0xfb9528561c538325},  {MN_NVFP4_64, -1, 0xefddde3871422325},
+        {MN_Q1_0, 1, 0x2f6342d7214b6325},    {MN_Q2_0, 1, 0x75073cd2261a4325},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         uint8_t block[128];
@@ -109,9 +112,10 @@ static void few_bits(void **state) {
                 random = random * 6364136223846793005u + 1442695040888963407u;
                 block[k] = (uint8_t)(random >> 56);
             }
-            block[types[i].high] &= 0xbf;
-            mn_dequant_row(&row, 256, (float *)values);
-            for (int k = 0; k < 256; k++)
+            if (types[i].high >= 0)
+                block[types[i].high] &= 0xbf;
+            mn_dequant_row(&row, row.dtype.block_elems, (float *)values);
+            for (uint32_t k = 0; k < row.dtype.block_elems; k++)
                 sum = (sum ^ values[k]) * 1099511628211u;
         }
         if (sum != types[i].sum)

@@ -241,6 +241,8 @@ static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t
         put_sums_q8_k(b, seed);
     if (dtype == MN_IQ1_M)
         put_scale_iq1_m(b, random_scale(seed));
+    for (uint32_t i = 0; i < 4 && dtype == MN_NVFP4_64; i++)
+        b[i] = (uint8_t)(0x28 + b[i] % 24); // E4M3 from 1/4 to 2
     if (dtype == MN_MXFP4)
         b[0] = (uint8_t)(120 + b[0] % 4); // E8M0: 2^(e - 127)
     const bool is_f8 = dtype == MN_F8_E4M3 || dtype == MN_F8_E4M3_128 || dtype == MN_F8_E4M3_32 ||
