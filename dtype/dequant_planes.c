@@ -2,6 +2,7 @@
  * released, NVFP4, NF4, F8 with scales. x = tensor_scale * scale * code + bias, rounded once, from
  * double; a plane that is not there counts as 1, or as 0 for a bias. */
 #include "dequant.h"
+#include <string.h>
 
 /* The value of one plane for block b; `none` if there is no such plane. */
 static double dequant_planes_value_of(const mn_stored_row *row, uint32_t kind, int64_t b,
@@ -44,5 +45,23 @@ void mn_dequant_planes(const mn_stored_row *row, int64_t n, float *out) {
             const double code = dequant_planes_code_of(dtype, p, i);
             out[i] = (float)(scale * code + bias);
         }
+    }
+}
+
+/* Columns in the order of activations: which scale and which bias a column has is in PICK. */
+void mn_dequant_pick(const mn_stored_row *row, int64_t n, float *out) {
+    const mn_plane_row *pick = &row->plane[MN_PLANE_PICK - 1];
+    const int64_t elems = row->dtype.block_elems;
+    uint32_t bits = 8;
+    if (row->dtype.id == MN_PICK4_32)
+        bits = 4;
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *block = mn_block(row, i / elems);
+        const double code = mn_bit_stream(block, i % elems, bits);
+        int32_t g;
+        memcpy(&g, pick->at + i * pick->step, sizeof g);
+        const double scale = dequant_planes_value_of(row, MN_PLANE_SCALE, g, 1);
+        const double bias = dequant_planes_value_of(row, MN_PLANE_BIAS, g, 0);
+        out[i] = (float)(scale * code + bias);
     }
 }

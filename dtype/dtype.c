@@ -16,26 +16,31 @@ enum {
     PLANES_E8M0,    /* SCALE: U8 per block */
     PLANES_BY_64,   /* SCALE: one float per block */
     PLANES_AFFINE,  /* SCALE and BIAS: one float per block */
+    PLANES_PICKED,  /* SCALE and BIAS: some F32 per row; PICK: I32 per column */
     PLANES_NVFP4,   /* SCALE: F8_E4M3 per block; TENSOR_SCALE: one F32 */
     PLANES_BLOCKS,  /* TENSOR_SCALE, optional: one F32 */
 };
 
 enum { MAX_EXTRA = MN_PLANE_KINDS - 1 };
 
-/* kind, dtype, rows, by_block, is_float, optional; a kind of 0: there is none. */
-static const mn_plane_spec data_plane = {MN_PLANE_DATA, 0, 1, true, false, false};
+/* kind, dtype, rows, by_block, is_float, optional, by_column, picked; a kind of 0: there is
+ * none. */
+static const mn_plane_spec data_plane = {MN_PLANE_DATA, 0, 1, true, false, false, false, false};
 static const mn_plane_spec extra_planes[][MAX_EXTRA] = {
     [PLANES_INTEGER] = {{0}},
     [PLANES_ONE] = {{0}},
-    [PLANES_BY_ROW] = {{MN_PLANE_SCALE, MN_F32, 1, false, true, true}},
-    [PLANES_BY_128] = {{MN_PLANE_SCALE, MN_F32, 128, true, true, false}},
-    [PLANES_E8M0] = {{MN_PLANE_SCALE, MN_U8, 1, true, false, false}},
-    [PLANES_BY_64] = {{MN_PLANE_SCALE, MN_F32, 1, true, true, false}},
-    [PLANES_AFFINE] = {{MN_PLANE_SCALE, MN_F16, 1, true, true, false},
-                       {MN_PLANE_BIAS, MN_F16, 1, true, true, false}},
-    [PLANES_NVFP4] = {{MN_PLANE_SCALE, MN_F8_E4M3, 1, true, false, false},
-                      {MN_PLANE_TENSOR_SCALE, MN_F32, 0, false, false, false}},
-    [PLANES_BLOCKS] = {{MN_PLANE_TENSOR_SCALE, MN_F32, 0, false, false, true}},
+    [PLANES_BY_ROW] = {{MN_PLANE_SCALE, MN_F32, 1, false, true, true, false, false}},
+    [PLANES_BY_128] = {{MN_PLANE_SCALE, MN_F32, 128, true, true, false, false, false}},
+    [PLANES_E8M0] = {{MN_PLANE_SCALE, MN_U8, 1, true, false, false, false, false}},
+    [PLANES_BY_64] = {{MN_PLANE_SCALE, MN_F32, 1, true, true, false, false, false}},
+    [PLANES_AFFINE] = {{MN_PLANE_SCALE, MN_F16, 1, true, true, false, false, false},
+                       {MN_PLANE_BIAS, MN_F16, 1, true, true, false, false, false}},
+    [PLANES_PICKED] = {{MN_PLANE_SCALE, MN_F32, 1, true, false, false, false, true},
+                       {MN_PLANE_BIAS, MN_F32, 1, true, false, false, false, true},
+                       {MN_PLANE_PICK, MN_I32, 1, true, false, false, true, false}},
+    [PLANES_NVFP4] = {{MN_PLANE_SCALE, MN_F8_E4M3, 1, true, false, false, false, false},
+                      {MN_PLANE_TENSOR_SCALE, MN_F32, 0, false, false, false, false, false}},
+    [PLANES_BLOCKS] = {{MN_PLANE_TENSOR_SCALE, MN_F32, 0, false, false, true, false, false}},
 };
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -186,6 +191,14 @@ bool mn_dtype_plane(uint32_t id, uint32_t i, mn_plane_spec *out) {
     if (extra->kind)
         *out = *extra;
     return extra->kind != 0;
+}
+
+int64_t mn_plane_values(const mn_plane_spec *spec, mn_dtype t, int64_t n) {
+    if (!spec->by_block)
+        return 1;
+    if (spec->by_column)
+        return n;
+    return n / t.block_elems;
 }
 
 bool mn_plane_takes(const mn_plane_spec *spec, uint32_t plane_dtype) {

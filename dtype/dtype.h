@@ -36,11 +36,17 @@ typedef struct {
     bool by_block; /* a value per block of the DATA plane; else one for the whole row */
     bool is_float; /* F32, F16 and BF16 are equally good */
     bool optional; /* the plane may be left out: the values count as 1 */
+    /* beside by_block: a value per column instead; some values, of which PICK says one for each
+     * column: at most one per block, unless columns were left out */
+    bool by_column;
+    bool picked;
 } mn_plane_spec;
 /* Plane i of a type: 0 is DATA, then in the order in which planes stand in mn_weight_src and
  * mn_tensor_info. false: the type has no such plane. One that is optional counts here and not in
  * mn_dtype.n_planes. */
 bool mn_dtype_plane(uint32_t id, uint32_t i, mn_plane_spec *out);
+/* Values of the plane in a row of n elements; of a picked one at most. */
+int64_t mn_plane_values(const mn_plane_spec *spec, mn_dtype t, int64_t n);
 /* True if values of plane_dtype may stand in that plane. */
 bool mn_plane_takes(const mn_plane_spec *spec, uint32_t plane_dtype);
 
@@ -53,7 +59,7 @@ typedef struct {
     uint32_t dtype; /* of the values */
 } mn_plane_row;
 /* A row of a weight. plane[kind - 1] for each MN_PLANE_* kind; plane[0], DATA, is always there. */
-#define MN_PLANE_KINDS 4
+#define MN_PLANE_KINDS 5
 typedef struct {
     mn_dtype dtype;
     mn_plane_row plane[MN_PLANE_KINDS];

@@ -277,6 +277,8 @@ typedef struct {
  *                whose first 8 are the low nibbles of 8 bytes; TENSOR_SCALE optional
  *   NF4_64       DATA: codes of 4 bits, element 2i is the high nibble of byte i; SCALE: F32; x =
  *                scale * value of the code by QLoRA's table (bitsandbytes)
+ *   PICKb_32     b bits, DATA as of MLXb_g; SCALE, BIAS: F32, n values a row, n the plane's own;
+ *                PICK: I32, for each column which of them; x = scale[pick] * q + bias[pick]
  *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits
  *                [i*b, (i+1)*b); SCALE, BIAS: F16, BF16 or F32; x = scale * q + bias
  *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 =
@@ -308,7 +310,8 @@ typedef struct {
     X(IQ1_S, 70, 256, 50, 1) X(IQ1_M, 71, 256, 56, 1) X(IQ2_XXS, 72, 256, 66, 1)                   \
     X(IQ2_XS, 73, 256, 74, 1) X(IQ2_S, 74, 256, 82, 1) X(IQ3_XXS, 75, 256, 98, 1)                  \
     X(IQ3_S, 76, 256, 110, 1) X(TQ1_0, 77, 256, 54, 1) X(TQ2_0, 78, 256, 66, 1)         \
-    X(Q1_0, 79, 128, 18, 1) X(Q2_0, 80, 64, 18, 1)
+    X(Q1_0, 79, 128, 18, 1) X(Q2_0, 80, 64, 18, 1)                                                 \
+    X(PICK4_32, 81, 32, 16, 4) X(PICK8_32, 82, 32, 32, 4)
 /* clang-format on */
 #define MN_DTYPE_CONST_(name, id, elems, bytes, planes) MN_##name = id,
 /* constants only; the enum type is not used in the ABI */
@@ -740,6 +743,7 @@ typedef struct {
 #define MN_PLANE_SCALE 2u
 #define MN_PLANE_BIAS 3u
 #define MN_PLANE_TENSOR_SCALE 4u /* F32, one value for the part: dims of 1, strides 0 */
+#define MN_PLANE_PICK 5u         /* I32, a value per column: which scale and bias of its row */
 typedef struct {
     const void *ptr; /* inside a mapped file, or a block of the loader's (mn_tensor_info) */
     /* from ptr to the end of the last block that the strides reach: of interleaved weights more

@@ -16,19 +16,30 @@ mn_status packed_bad(const mn_parsed_tensor *t, const char *expected, mn_error *
                     (long long)t->dim[0], expected);
 }
 
-mn_status packed_in_order(const mn_parsed_tensor *order, int64_t cols, int64_t group,
-                          mn_error *err) {
+/* The group of column k. */
+static int64_t group_of(const affine_matrix *m, int64_t k) {
+    return (int32_t)affine_word(m->order, k);
+}
+
+mn_status packed_in_order(const mn_parsed_tensor *order, affine_matrix *m, mn_error *err) {
+    const int64_t groups = m->cols / m->group;
+    bool in_order = true;
     if (!order)
         return MN_OK;
-    if (order->dtype.id != MN_I32 || order->n_dim != 1 || order->dim[0] != cols)
+    if (order->dtype.id != MN_I32 || order->n_dim != 1 || order->dim[0] != m->cols)
         return packed_bad(order, "i32, a group for each column of its weight", err);
-    for (int64_t k = 0; k < cols; k++)
-        if (affine_word(order, k) != (uint32_t)(k / group))
-            return mnl_fail(err, MN_UNSUPPORTED,
-                            "tensor '%.*s': column %lld is in group %d: the columns are in the "
-                            "order of activations (act-order), which no graph gathers; expected "
-                            "groups of neighbours: the model quantised with desc_act false",
-                            MN_STR_ARG(order->native), (long long)k, (int)affine_word(order, k));
+    m->order = order;
+    for (int64_t k = 0; k < m->cols; k++) {
+        const int64_t group = group_of(m, k);
+        if (group < 0 || group >= groups)
+            return mnl_fail(
+                err, MN_BAD_FILE, "tensor '%.*s': column %lld is in group %lld; expected 0 to %lld",
+                MN_STR_ARG(order->native), (long long)k, (long long)group, (long long)(groups - 1));
+        if (group != k / m->group)
+            in_order = false;
+    }
+    if (in_order)
+        m->order = NULL;
     return MN_OK;
 }
 
@@ -40,8 +51,21 @@ static int64_t type_group(int64_t group) {
     return 0;
 }
 
+/* That of columns in another order. */
+static bool pick_type(const affine_matrix *m, mn_dtype *out) {
+    if (m->group % 32)
+        return false;
+    if (m->bits == 4)
+        return mn_dtype_by_id(MN_PICK4_32, out);
+    if (m->bits == 8)
+        return mn_dtype_by_id(MN_PICK8_32, out);
+    return false;
+}
+
 /* The affine type; false: there is none. */
 static bool affine_type(const affine_matrix *m, mn_dtype *out) {
+    if (m->order)
+        return pick_type(m, out);
     static const uint32_t ids[][2] = {
         {2, MN_MLX2_32}, {3, MN_MLX3_32}, {4, MN_MLX4_32}, {6, MN_MLX6_32}, {8, MN_MLX8_32}};
     const int64_t g = type_group(m->group);
@@ -55,10 +79,12 @@ static bool affine_type(const affine_matrix *m, mn_dtype *out) {
 /* What the threads share. */
 typedef struct {
     const affine_matrix *m;
-    int64_t group, groups; /* of the type: columns, and how many of them a row has */
-    uint8_t *codes;        /* NULL: they stay where they are; so do scales */
+    int64_t group, groups; /* that share a scale: columns, and how many of them a row has */
+    int64_t scale_bytes;
+    uint8_t *codes; /* NULL: they stay where they are; so do scales */
     uint8_t *scales;
     uint8_t *biases;
+    int32_t *pick; /* of columns in another order, else NULL: then scales are F32, as biases are */
     uint32_t bias_type;
     _Atomic bool rounded; /* a bias is no value of its type */
 } affine_job;
@@ -83,6 +109,14 @@ static void put_bias(affine_job *j, double bias, uint8_t *to) {
         j->rounded = true;
 }
 
+/* As F32: value i of all. */
+static void put_scale(affine_job *j, int64_t i, const uint8_t *at) {
+    const uint32_t stored = j->m->scale->dtype.id;
+    const float scale = mn_plane_value(stored, at);
+    uint8_t *to = j->scales + i * (int64_t)sizeof scale;
+    memcpy(to, &scale, sizeof scale);
+}
+
 /* Scales and biases of row n. */
 static void affine_scales(affine_job *j, int64_t n) {
     const affine_matrix *m = j->m;
@@ -93,7 +127,9 @@ static void affine_scales(affine_job *j, int64_t n) {
         const uint8_t *at =
             (const uint8_t *)m->scale->plane.ptr + n * m->scale_row + g * m->scale_col;
         const double zero = m->zero ? m->zero_at(m, n, g) : (double)m->middle;
-        if (j->scales)
+        if (j->pick)
+            put_scale(j, n * j->groups + i, at);
+        else if (j->scales)
             memcpy(j->scales + (n * j->groups + i) * es, at, (size_t)es);
         put_bias(j, -zero * mn_plane_value(m->scale->dtype.id, at),
                  j->biases + (n * j->groups + i) * bs);
@@ -145,15 +181,20 @@ static void dense_plane(mn_plane *plane, uint32_t kind, uint32_t dtype, const vo
 static mn_status affine_room(mn_parsed *p, affine_job *j, mn_error *err) {
     const affine_matrix *m = j->m;
     const uint64_t n = (uint64_t)(m->rows * j->groups);
-    const int64_t es = m->scale->dtype.block_bytes;
+    const int64_t es = j->scale_bytes;
     const bool in_place =
-        m->group == j->group && m->scale_col == es && m->scale_row == es * j->groups;
+        !m->order && m->group == j->group && m->scale_col == es && m->scale_row == es * j->groups;
+    if (m->order)
+        j->pick = mn_parsed_room(p, (uint64_t)m->cols, sizeof *j->pick);
+    for (int64_t k = 0; j->pick && k < m->cols; k++)
+        j->pick[k] = (int32_t)group_of(m, k);
     if (m->codes)
         j->codes = mn_parsed_room(p, (uint64_t)m->rows, (uint64_t)m->cols * m->bits / 8);
     if (!in_place)
         j->scales = mn_parsed_room(p, n, (uint64_t)es);
     j->biases = mn_parsed_room(p, n, j->bias_type == MN_F32 ? 4 : 2);
-    if ((m->codes && !j->codes) || (!in_place && !j->scales) || !j->biases)
+    if ((m->codes && !j->codes) || (!in_place && !j->scales) || !j->biases ||
+        (m->order && !j->pick))
         return mnl_fail_memory(err);
     return MN_OK;
 }
@@ -162,18 +203,65 @@ static bool is_scale_type(uint32_t id) {
     return id == MN_F16 || id == MN_BF16 || id == MN_F32;
 }
 
-mn_status affine_make(mn_parsed *p, const affine_matrix *m, mn_error *err) {
+/* Planes of t; its codes are of `type`. */
+static mn_status affine_planes(mn_parsed *p, const affine_job *j, mn_dtype type, mn_error *err) {
+    const affine_matrix *m = j->m;
+    const int64_t es = j->scale_bytes;
     mn_parsed_tensor *t = m->t;
+    mn_plane *planes = mn_tensor_planes(p, t, 1, type.n_planes);
+    if (!planes)
+        return mnl_fail_memory(err);
+    const void *codes = t->plane.ptr;
+    const void *scales = m->scale->plane.ptr;
+    uint32_t scale_type = m->scale->dtype.id;
+    int64_t bias_bytes = 2;
+    if (j->codes)
+        codes = j->codes;
+    if (j->scales)
+        scales = j->scales;
+    if (j->pick)
+        scale_type = MN_F32;
+    if (j->bias_type == MN_F32)
+        bias_bytes = 4;
+    dense_plane(&planes[0], MN_PLANE_DATA, type.id, codes, m->rows, m->cols, type.block_elems,
+                type.block_bytes);
+    dense_plane(&planes[1], MN_PLANE_SCALE, scale_type, scales, m->rows, j->groups, 1, es);
+    dense_plane(&planes[2], MN_PLANE_BIAS, j->bias_type, j->biases, m->rows, j->groups, 1,
+                bias_bytes);
+    if (j->pick) { /* the same for all rows */
+        dense_plane(&planes[3], MN_PLANE_PICK, MN_I32, j->pick, m->rows, m->cols, 1,
+                    sizeof *j->pick);
+        planes[3].bytes = (uint64_t)planes[3].stride[0];
+        planes[3].stride[0] = 0;
+    }
+    t->n_dim = 2;
+    t->dim[0] = m->rows;
+    t->dim[1] = m->cols;
+    t->dtype = type;
+    return MN_OK;
+}
+
+mn_status affine_make(mn_parsed *p, const affine_matrix *m, mn_error *err) {
     mn_dtype type;
     if (!affine_type(m, &type))
-        return mnl_fail(err, MN_UNSUPPORTED,
-                        "tensor '%.*s': %u bits in groups of %lld of %lld columns; expected 2, 3, "
-                        "4 or 8 bits in whole groups of a multiple of 32",
-                        MN_STR_ARG(t->native), m->bits, (long long)m->group, (long long)m->cols);
+        return mnl_fail(
+            err, MN_UNSUPPORTED,
+            "tensor '%.*s': %u bits in groups of %lld of %lld columns%s; expected 2, 3, "
+            "4 or 8 bits in whole groups of a multiple of 32%s",
+            MN_STR_ARG(m->t->native), m->bits, (long long)m->group, (long long)m->cols,
+            m->order ? ", in the order of activations (act-order)" : "",
+            m->order ? "; 4 or 8 where g_idx has another order" : "");
     if (!is_scale_type(m->scale->dtype.id))
         return packed_bad(m->scale, "scales of f16, bf16 or f32", err);
     affine_job j = {.m = m, .group = type.block_elems, .groups = m->cols / type.block_elems};
+    j.scale_bytes = m->scale->dtype.block_bytes;
     j.bias_type = m->zero ? (uint32_t)MN_F32 : m->scale->dtype.id;
+    if (m->order) {
+        j.group = m->group;
+        j.groups = m->cols / m->group;
+        j.scale_bytes = sizeof(float);
+        j.bias_type = MN_F32;
+    }
     mn_status status = affine_room(p, &j, err);
     if (!status)
         status = run_rows(p->host, &j);
@@ -184,19 +272,5 @@ mn_status affine_make(mn_parsed *p, const affine_matrix *m, mn_error *err) {
                         "tensor '%.*s': a product of its scale and its zero is no %s, and is not "
                         "rounded here; expected scales of f16 or bf16 with zeros",
                         MN_STR_ARG(m->scale->native), mn_dtype_name(j.bias_type));
-    mn_plane *planes = mn_tensor_planes(p, t, 1, 3);
-    if (!planes)
-        return mnl_fail_memory(err);
-    const int64_t es = m->scale->dtype.block_bytes;
-    dense_plane(&planes[0], MN_PLANE_DATA, type.id, j.codes ? j.codes : t->plane.ptr, m->rows,
-                m->cols, type.block_elems, type.block_bytes);
-    dense_plane(&planes[1], MN_PLANE_SCALE, m->scale->dtype.id,
-                j.scales ? j.scales : m->scale->plane.ptr, m->rows, j.groups, 1, es);
-    dense_plane(&planes[2], MN_PLANE_BIAS, j.bias_type, j.biases, m->rows, j.groups, 1,
-                j.bias_type == MN_F32 ? 4 : 2);
-    t->n_dim = 2;
-    t->dim[0] = m->rows;
-    t->dim[1] = m->cols;
-    t->dtype = type;
-    return MN_OK;
+    return affine_planes(p, &j, type, err);
 }

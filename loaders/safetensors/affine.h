@@ -1,7 +1,8 @@
 /* affine.h -- matrices of small integers in groups, x = scale * (code - zero), as the planes of an
- * affine type (MLXb_g of plugin.h): its bias is -scale * zero. What lies in the file as the type
- * wants it is described there; codes and scales in another order are moved, and biases computed,
- * into the model's memory. No value is rounded: where that would be needed, it is an error. */
+ * affine type (MLXb_g of plugin.h; PICKb_32 where the columns of a group are no neighbours): its
+ * bias is -scale * zero. What lies in the file as the type wants it is described there; codes and
+ * scales in another order are moved, and biases computed, into the model's memory. No value is
+ * rounded: where that would be needed, it is an error. */
 #ifndef MN_AFFINE_H
 #define MN_AFFINE_H
 #include "safetensors.h"
@@ -21,7 +22,8 @@ struct affine_matrix {
     /* of row n and group g, in codes; of finite values */
     double (*zero_at)(const affine_matrix *m, int64_t n, int64_t g);
     int64_t middle;
-    int64_t added; /* to zeros as stored */
+    int64_t added;                 /* to zeros as stored */
+    const mn_parsed_tensor *order; /* the group of each column; NULL: group after group */
 };
 /* A multiple of 8 */
 #define AFFINE_ROWS 64
@@ -39,10 +41,9 @@ typedef struct {
 } packed_matrix;
 /* For MN_BAD_FILE of one of them. */
 mn_status packed_bad(const mn_parsed_tensor *t, const char *expected, mn_error *err);
-/* MN_UNSUPPORTED if the columns' groups (I32 [cols], of tensor `order`) are not those of
- * neighbours; order NULL: they are. */
-mn_status packed_in_order(const mn_parsed_tensor *order, int64_t cols, int64_t group,
-                          mn_error *err);
+/* m->order, of the columns' groups (I32 [cols], of tensor `order`), where these are not those of
+ * neighbours; order NULL: they are. m has its shape and group. */
+mn_status packed_in_order(const mn_parsed_tensor *order, affine_matrix *m, mn_error *err);
 
 /* Each gives x->data the planes of a matrix; the caller renames it and drops the others.
  * compressed.c: what compressed-tensors packs, and its int-quantized */

@@ -118,7 +118,7 @@ mn_status bytes_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, 
     m.group = m.cols / groups;
     mn_status status = compressed_zeros(x->zero, groups, &m, err);
     if (!status)
-        status = packed_in_order(x->order, m.cols, m.group, err);
+        status = packed_in_order(x->order, &m, err);
     return status ? status : affine_make(p, &m, err);
 }
 
@@ -190,7 +190,7 @@ mn_status compressed_read(mn_parsed *p, const packed_matrix *x, const cJSON *con
     if (!status)
         status = compressed_zeros(x->zero, groups, &m, err);
     if (!status)
-        status = packed_in_order(x->order, m.cols, m.group, err);
+        status = packed_in_order(x->order, &m, err);
     if (status)
         return status;
     return affine_make(p, &m, err);

@@ -32,13 +32,13 @@ static mn_status columns_check(const packed_matrix *x, affine_matrix *m, mn_erro
     return MN_OK;
 }
 
-/* Columns in whole groups; g_idx says the same, if there is one. */
+/* Columns in whole groups, of neighbours unless g_idx says others. */
 static mn_status columns_groups(const packed_matrix *x, affine_matrix *m, mn_error *err) {
     const int64_t groups = x->scale->dim[0];
     if (m->cols % groups)
         return packed_bad(x->scale, "a number of groups that divides the columns", err);
     m->group = m->cols / groups;
-    return packed_in_order(x->order, m->cols, m->group, err);
+    return packed_in_order(x->order, m, err);
 }
 
 /* ---- GPTQ ------------------------------------------------------------------------------------ */

@@ -134,8 +134,11 @@ uint64_t mnp_shard_weight_bytes(const mnp_shard *s, uint32_t rank) {
  * one value for all. */
 static int64_t plane_step(const mn_tensor *t, const mn_plane *p, int64_t n_data, uint32_t dim) {
     const bool last = dim + 1 == t->n_dim;
+    const bool picked = t->dtype.id == MN_PICK4_32 || t->dtype.id == MN_PICK8_32;
     if (p->kind == MN_PLANE_TENSOR_SCALE || p->dim[dim] <= 1)
         return 0;
+    if (last && picked) /* all columns pick from all values of their rows */
+        return p->kind == MN_PLANE_PICK;
     if (last && t->n_dim > 1)
         return t->dtype.block_elems;
     return p->dim[dim] == n_data ? 1 : 128;

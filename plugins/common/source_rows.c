@@ -4,14 +4,17 @@
 #include "source_rows.h"
 
 /* Values of plane x per dimension: [*n_dim]. */
-static void steps_of(const mn_tensor *t, const mn_plane *data, const mn_plane_spec *spec,
-                     uint64_t *steps, uint32_t *n_dim) {
+static void steps_of(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
+                     const mn_plane_spec *spec, uint64_t *steps, uint32_t *n_dim) {
     *n_dim = t->n_dim;
     for (uint32_t i = 0; i < t->n_dim; i++)
         steps[i] = (uint64_t)data->dim[i];
-    if (spec->by_block)
-        steps[t->n_dim - 1] /= t->dtype.block_elems;
+    const uint32_t last = t->n_dim - 1;
+    if (spec->picked)
+        steps[last] = (uint64_t)x->dim[last];
     else
+        steps[last] = (uint64_t)mn_plane_values(spec, t->dtype, data->dim[last]);
+    if (!spec->by_block)
         *n_dim -= 1;
     if (t->n_dim < 2 || spec->rows == 1)
         return;
@@ -32,7 +35,7 @@ mn_status mnp_check_extra_plane(const mn_tensor *t, const mn_plane *data, const 
     if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u",
                         MNP_NAME(t), k, x->kind, spec.kind);
-    steps_of(t, data, &spec, steps, &n_dim);
+    steps_of(t, data, x, &spec, steps, &n_dim);
     bool fits = mn_plane_takes(&spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
     for (uint32_t i = 0; fits && i < n_dim; i++)
         fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];

@@ -34,6 +34,7 @@ typedef struct {
     mnc_extra scale;
     mnc_extra bias;
     mnc_extra tensor_scale;
+    mnc_extra pick;
     void *repacked; /* what mnc_ops.repack made, or NULL */
 } mnc_weight;
 static inline const uint8_t *mnc_row(const mnc_weight *w, int64_t r) {

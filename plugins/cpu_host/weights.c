@@ -226,6 +226,8 @@ static mnc_extra *extra_of(const mn_tensor *t, uint32_t k, mnc_weight *w, mn_pla
         return &w->scale;
     case MN_PLANE_BIAS:
         return &w->bias;
+    case MN_PLANE_PICK:
+        return &w->pick;
     default:
         return &w->tensor_scale;
     }
@@ -300,6 +302,7 @@ mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
     weights_take_group(&x.scale, e);
     weights_take_group(&x.bias, e);
     weights_take_group(&x.tensor_scale, e);
+    weights_take_group(&x.pick, e);
     return x;
 }
 

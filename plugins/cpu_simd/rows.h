@@ -328,9 +328,10 @@ static inline float mnk_load1(const uint8_t *p, uint32_t dtype, int64_t i) { /* 
 typedef struct {
     const uint8_t *data, *scale, *bias; /* scale, bias: only of types that have them */
     float tensor_scale;                 /* of types that have one, else 1 */
+    const uint8_t *pick;                /* I32 [cols] */
 } mnk_at;
 static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
-    mnk_at at = {mnc_row(w, row), NULL, NULL, 1};
+    mnk_at at = {mnc_row(w, row), NULL, NULL, 1, NULL};
     if (w->tensor_scale.data || w->tensor_scale.groups) {
         const uint8_t *from = mnc_extra_row(w, &w->tensor_scale, row);
         memcpy(&at.tensor_scale, from, sizeof at.tensor_scale);
@@ -340,6 +341,8 @@ static inline mnk_at mnk_row_at(const mnc_weight *w, int64_t row) {
     at.scale = mnc_extra_row(w, &w->scale, row);
     if (w->bias.data || w->bias.groups)
         at.bias = mnc_extra_row(w, &w->bias, row);
+    if (w->pick.data || w->pick.groups)
+        at.pick = mnc_extra_row(w, &w->pick, row);
     return at;
 }
 static inline float mnk_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities */

@@ -102,8 +102,8 @@ INLINE void prefetch_block(const uint8_t *p, const int64_t bytes) {
 INLINE VF dot_one_block(VF acc, const mnc_weight *w, const mnk_at *at, int64_t b, const uint8_t *x,
                         const block_type t) {
     const uint8_t *p = at->data + b * t.bytes;
-    float d[16];
-    float m[16];
+    float d[32];
+    float m[32];
     VF v[32 / VL];
     prefetch_block(p + AHEAD, t.bytes);
     t.scales(w, at, b, d, m);
@@ -188,8 +188,8 @@ INLINE void unpack_block(const mnc_weight *w, int64_t row, int64_t n, int64_t k0
         float *dst = (float *)panel + r * PANEL_LD(kc);
         const int64_t end = (k0 + kc) / t.elems;
         for (int64_t b = k0 / t.elems; b < end; b++) {
-            float d[16];
-            float m[16];
+            float d[32];
+            float m[32];
             const uint8_t *p = at.data + b * t.bytes;
             prefetch_block(p + AHEAD, t.bytes);
             t.scales(w, &at, b, d, m);
@@ -255,7 +255,8 @@ F32_PRODUCT(f8_e4m3_32, dot_block, unpack_block,
 INLINE void nf4_64_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m) {
     (void)m;
     const uint8_t *scale = at->scale + (uint64_t)b / 2 * w->scale.step;
-    d[0] = mnk_load1(scale, w->scale.dtype, 0);
+    const uint32_t dtype = w->scale.dtype;
+    d[0] = mnk_load1(scale, dtype, 0);
 }
 INLINE void nf4_64_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {
     float value[32];
@@ -275,6 +276,44 @@ INLINE void nf4_64_values(const uint8_t *p, int j, const float *d, const float *
     }
 }
 F32_PRODUCT(nf4_64, dot_block, unpack_block, (block_type){32, 16, nf4_64_scales, nf4_64_values})
+/* Columns in the order of activations: each has a scale and a bias of its own, from the row's. */
+INLINE void pick_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m) {
+    int32_t pick[32];
+    (void)w;
+    memcpy(pick, at->pick + b * (int64_t)sizeof pick, sizeof pick);
+    for (int i = 0; i < 32; i++) {
+        const uint8_t *scale = at->scale + 4 * pick[i];
+        const uint8_t *bias = at->bias + 4 * pick[i];
+        memcpy(&d[i], scale, sizeof *d);
+        memcpy(&m[i], bias, sizeof *m);
+    }
+}
+/* Codes less `less`, which is given back with the bias. */
+INLINE void pick_values(const VB codes, const int less, const float *d, const float *m, VF *v) {
+    const VF back = v_set1((float)less);
+#pragma GCC unroll 8
+    for (int i = 0; i < 32 / VL; i++) {
+        const VF scale = v_load(d + VL * i);
+        const VF code = v_of(codes, VL * i);
+        VF bias = v_load(m + VL * i);
+        if (less)
+            bias = v_fma(scale, back, bias);
+        v[i] = v_fma(scale, code, bias);
+    }
+}
+INLINE void pick4_32_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {
+    (void)j;
+    const VB codes = vb_pairs(p);
+    pick_values(codes, 0, d, m, v);
+}
+INLINE void pick8_32_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {
+    (void)j;
+    const VB codes = vb_load(p);
+    const VB less = vb_flip(codes);
+    pick_values(less, 128, d, m, v);
+}
+F32_PRODUCT(pick4_32, dot_block, unpack_block, (block_type){32, 16, pick_scales, pick4_32_values})
+F32_PRODUCT(pick8_32, dot_block, unpack_block, (block_type){32, 32, pick_scales, pick8_32_values})
 F32_PRODUCT(f8_e4m3_128, dot_block, unpack_block,
             (block_type){32, 32, f8_e4m3_128_scales, f8_e4m3_128_values})
 
@@ -306,4 +345,5 @@ MNK_BLOCKS(BLOCK_PRODUCT, )
 const mnk_linear V_ID(mnk_f32)[MNK_N_KERNELS] = {
     F32_KERNEL(f32, 1) F32_KERNEL(f16, 1) F32_KERNEL(bf16, 1) F32_KERNEL(f8_e5m2, 1)
         F32_KERNEL(f8_e4m3, 1) F32_KERNEL(f8_e4m3_128, 32) F32_KERNEL(f8_e4m3_32, 32)
-            F32_KERNEL(nf4_64, 64) MNK_BLOCKS(F32_KERNEL, )};
+            F32_KERNEL(nf4_64, 64) F32_KERNEL(pick4_32, 32) F32_KERNEL(pick8_32, 32)
+                MNK_BLOCKS(F32_KERNEL, )};

@@ -17,7 +17,8 @@
 #define MNK_PLAIN_KERNELS(X, ...)                                                                  \
     X(f32, __VA_ARGS__)         X(f16, __VA_ARGS__)      X(bf16, __VA_ARGS__)                      \
     X(f8_e5m2, __VA_ARGS__)     X(f8_e4m3, __VA_ARGS__)  X(f8_e4m3_128, __VA_ARGS__)            \
-    X(f8_e4m3_32, __VA_ARGS__)  X(nf4_64, __VA_ARGS__)
+    X(f8_e4m3_32, __VA_ARGS__)  X(nf4_64, __VA_ARGS__)                              \
+    X(pick4_32, __VA_ARGS__)    X(pick8_32, __VA_ARGS__)
 #define MNK_BLOCKS(X, ...)                                                                         \
     /* kernel      E    B   G  OFF MIN APART TOP */                                                \
     X(q4_0,        32,  18, 32,   8, 0, 0,  15, __VA_ARGS__)                                       \
@@ -63,7 +64,8 @@
     X(F32, f32, __VA_ARGS__)                 X(F16, f16, __VA_ARGS__)                              \
     X(BF16, bf16, __VA_ARGS__)               X(F8_E5M2, f8_e5m2, __VA_ARGS__)                      \
     X(F8_E4M3, f8_e4m3, __VA_ARGS__)         X(F8_E4M3_128, f8_e4m3_128, __VA_ARGS__)       \
-    X(F8_E4M3_32, f8_e4m3_32, __VA_ARGS__)   X(NF4_64, nf4_64, __VA_ARGS__)
+    X(F8_E4M3_32, f8_e4m3_32, __VA_ARGS__)   X(NF4_64, nf4_64, __VA_ARGS__)               \
+    X(PICK4_32, pick4_32, __VA_ARGS__)       X(PICK8_32, pick8_32, __VA_ARGS__)
 #define MNK_BLOCK_TYPES(X, ...)                                                                    \
     X(Q4_0, q4_0, __VA_ARGS__)                  X(Q4_1, q4_1, __VA_ARGS__)                         \
     X(Q5_0, q5_0, __VA_ARGS__)                  X(Q5_1, q5_1, __VA_ARGS__)                         \

@@ -22,6 +22,7 @@ void ref_row(const mnc_weight *w, int64_t row, float *out) {
             [MN_PLANE_SCALE - 1] = plane_row(w, &w->scale, row),
             [MN_PLANE_BIAS - 1] = plane_row(w, &w->bias, row),
             [MN_PLANE_TENSOR_SCALE - 1] = plane_row(w, &w->tensor_scale, row),
+            [MN_PLANE_PICK - 1] = plane_row(w, &w->pick, row),
         }};
     mn_dequant_row(&stored, w->cols, out);
 }

@@ -105,7 +105,7 @@ static bool small_plane_of(const mn_tensor *t, uint32_t i, const uint8_t *ptr, m
     if (!mn_dtype_by_id(spec.dtype, &e))
         return false;
     const int64_t rows = last && spec.rows ? t->dim[0] : 1;
-    const int64_t blocks = spec.by_block ? t->dim[last] / (int64_t)t->dtype.block_elems : 1;
+    const int64_t blocks = mn_plane_values(&spec, t->dtype, t->dim[last]);
     const int64_t row_bytes = blocks * (int64_t)e.block_bytes;
     *out = (mn_plane){.ptr = ptr, .kind = spec.kind, .dtype = e.id};
     out->dim[0] = rows;

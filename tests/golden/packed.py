@@ -359,13 +359,21 @@ def stream(codes, bits):
     return whole.to_bytes(-(-len(codes) * bits // 32) * 4, "little")
 
 
-def integers(shape, bits, group, kind, rng, zeros):
-    """(codes [n][k], scales [n][g] as (value, bytes), zeros [n][g], values). zeros: from, to; the same: one zero for all."""
+def columns_shuffled(k, group, rng):
+    """The group of each column, as act-order leaves them."""
+    of = [i // group for i in range(k)]
+    rng.shuffle(of)
+    return of
+
+
+def integers(shape, bits, group, kind, rng, zeros, order=None):
+    """(codes [n][k], scales [n][g] as (value, bytes), zeros [n][g], values). zeros: from, to; the same: one zero for all. order: the group of each column."""
     n, k = shape
+    of = order or [i // group for i in range(k)]
     codes = [[rng.getrandbits(bits) for _ in range(k)] for _ in range(n)]
     scales = [[half(rng.uniform(0.5, 1.5) * 4 / (1 << bits) / k ** 0.5, kind) for _ in range(k // group)] for _ in range(n)]
     offsets = [[rng.randint(*zeros) for _ in range(k // group)] for _ in range(n)]
-    values = [scales[r][c // group][0] * (codes[r][c] - offsets[r][c // group]) for r in range(n) for c in range(k)]
+    values = [scales[r][of[c]][0] * (codes[r][c] - offsets[r][of[c]]) for r in range(n) for c in range(k)]
     return codes, scales, offsets, values
 
 
@@ -379,15 +387,16 @@ def words_down(table, bits):
     return b"".join(row[i:i + 4] for i in range(0, len(rows[0]), 4) for row in rows)
 
 
-def compressed(bits, group, kind, zeros=None, strategy="group"):
-    """pack-quantized of compressed-tensors; zeros: None, "words" or "bytes"."""
+def compressed(bits, group, kind, zeros=None, strategy="group", shuffled=False):
+    """pack-quantized of compressed-tensors; zeros: None, "words" or "bytes"; shuffled: act-order."""
     def pack(stem, shape, rng):
         if spared(stem):
             return None
         n, k = shape
         middle = 1 << bits - 1
         g = k if strategy == "channel" else group
-        codes, scales, offsets, values = integers(shape, bits, g, kind, rng, (1, (1 << bits) - 2) if zeros else (middle, middle))
+        order = columns_shuffled(k, g, rng) if shuffled else None
+        codes, scales, offsets, values = integers(shape, bits, g, kind, rng, (1, (1 << bits) - 2) if zeros else (middle, middle), order)
         out = {".weight_packed": ("I32", [n, k * bits // 32], b"".join(stream(row, bits) for row in codes)),
                ".weight_scale": (kind, [n, k // g], b"".join(raw for row in scales for _, raw in row)),
                ".weight_shape": rng.choice((("I64", [2], struct.pack("<2q", n, k)), ("I32", [2], struct.pack("<2i", n, k))))}
@@ -395,8 +404,8 @@ def compressed(bits, group, kind, zeros=None, strategy="group"):
             out[".weight_zero_point"] = ("I8", [n, k // g], bytes(z - middle & 255 for row in offsets for z in row))
         if zeros == "words":
             out[".weight_zero_point"] = ("I32", [n * bits // 32, k // g], words_up(offsets, bits))
-        if rng.random() < 0.2 and strategy == "group":
-            out[".weight_g_idx"] = ("I32", [k], struct.pack("<%di" % k, *(i // g for i in range(k))))
+        if order or rng.random() < 0.2 and strategy == "group":
+            out[".weight_g_idx"] = ("I32", [k], struct.pack("<%di" % k, *(order or (i // g for i in range(k)))))
         return out, values
     return pack
 
@@ -465,6 +474,9 @@ def compressed_all():
     for zeros in ("words", "bytes"):
         for bits in (4, 8):
             exactly("w%da16 with zeros in %s" % (bits, zeros), config("llama"), how(num_bits=bits, symmetric=False), compressed(bits, 64, "BF16", zeros))
+    for bits, group, kind, zeros in ((4, 128, "BF16", None), (4, 32, "F16", "words"), (8, 64, "BF16", "bytes"), (8, 32, "F32", None)):
+        exactly("w%da16, groups of %d, act-order, zeros in %s" % (bits, group, zeros), wide, how(num_bits=bits, group_size=group, actorder="group"),
+                compressed(bits, 48 * 2 if group == 128 else group, kind, zeros, shuffled=True))
     exactly("w4a16 in any order", config("llama"), how(), compressed(4, 128, "BF16"), order=models.shuffled)
     exactly("w4a16, the data at an odd place", config("llama"), how(), compressed(4, 32, "BF16", "words"), pad=1)
     exactly("w4a16, q k v in one matrix", config("phi3"), how(), compressed(4, 128, "BF16"))
@@ -487,18 +499,19 @@ def compressed_all():
     exactly("w4a16 experts one by one", experts, how(), compressed(4, 32, "BF16", "words"), of=experts_of(experts, False))
 
 
-def gptq(bits, group, kind="F16", added=1):
-    """added: what stored zeros lack."""
+def gptq(bits, group, kind="F16", added=1, shuffled=False):
+    """added: what stored zeros lack; shuffled: act-order."""
     def pack(stem, shape, rng):
         if spared(stem):
             return None
         n, k = shape
         g = group if group > 0 else k
-        codes, scales, offsets, values = integers(shape, bits, g, kind, rng, (1, (1 << bits) - 1 + added))
+        order = columns_shuffled(k, g, rng) if shuffled else [i // g for i in range(k)]
+        codes, scales, offsets, values = integers(shape, bits, g, kind, rng, (1, (1 << bits) - 1 + added), order)
         return {".qweight": ("I32", [k * bits // 32, n], words_down(codes, bits)),
                 ".qzeros": ("I32", [k // g, n * bits // 32], b"".join(stream([z - added for z in column], bits) for column in columns(offsets))),
                 ".scales": (kind, [k // g, n], b"".join(raw for column in columns(scales) for _, raw in column)),
-                ".g_idx": ("I32", [k], struct.pack("<%di" % k, *(i // g for i in range(k)))),
+                ".g_idx": ("I32", [k], struct.pack("<%di" % k, *order)),
                 ".bias": (kind, [n], bytes(n * (4 if kind == "F32" else 2)))}, values  # of zeros, as AutoGPTQ writes it
     return pack
 
@@ -511,6 +524,10 @@ def gptq_all():
             exactly("gptq, %d bits, groups of %d" % (bits, group), config("llama"), how(bits=bits, group_size=group), gptq(bits, group), bits * 1000 + group)
     exactly("gptq_v2", config("llama"), how(checkpoint_format="gptq_v2"), gptq(4, 128, added=0))
     exactly("gptq, scales in bf16", config("llama"), how(checkpoint_format="gptq"), gptq(4, 128, "BF16"))
+    for bits in (4, 8):
+        for group in (32, 64, 128):
+            exactly("gptq, %d bits, groups of %d, act-order" % (bits, group), config("llama"), how(bits=bits, group_size=group, desc_act=True), gptq(bits, group, shuffled=True))
+    exactly("gptq, act-order, q k v in one matrix, an odd place", config("phi3"), how(desc_act=True), gptq(4, 32, "BF16", shuffled=True), pad=1)
     exactly("gptq in any order", config("llama"), how(), gptq(4, 128), order=models.shuffled)
     exactly("gptq, the data at an odd place", config("llama"), how(), gptq(3, 32), pad=1)
     exactly("gptq, q k v in one matrix", config("phi3"), how(), gptq(4, 128))
@@ -518,6 +535,7 @@ def gptq_all():
     exactly("auto-round as gptq", config("llama"), {"quantization_config": {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"}}, gptq(4, 128))
     experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
     exactly("gptq experts one by one", experts, how(), gptq(4, 32), of=experts_of(experts, False))
+    exactly("gptq experts one by one, act-order", experts, how(desc_act=True), gptq(4, 32, shuffled=True), of=experts_of(experts, False))
 
 
 def awq(group, kind="F16"):

@@ -28,7 +28,8 @@ static uint8_t *as_dtype(mnc_extra *e, uint32_t dtype, int64_t n, uint8_t *to) {
 }
 
 static mnc_extra *extra_of(mnc_weight *w, uint32_t kind) {
-    return kind == MN_PLANE_SCALE ? &w->scale : kind == MN_PLANE_BIAS ? &w->bias : &w->tensor_scale;
+    mnc_extra *const of[] = {NULL, NULL, &w->scale, &w->bias, &w->tensor_scale, &w->pick};
+    return of[kind];
 }
 
 /* A random weight [n, k]; its planes lie behind one another, the last of them at an odd address
@@ -55,7 +56,7 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     p += bytes;
     for (uint32_t i = 1; i < t.n_planes && mn_dtype_plane(type, i, &spec); i++) {
         const uint64_t step = case_dtype(spec.dtype).block_bytes;
-        const uint64_t row = spec.by_block ? blocks * step : step;
+        const uint64_t row = (uint64_t)mn_plane_values(&spec, t, k) * step;
         *extra_of(&w, spec.kind) = (mnc_extra){
             .data = p,
             .row_bytes = spec.rows == 1 ? row : 0,

@@ -249,9 +249,9 @@ def integers():
                 if tensor is None:
                     t.pop(stem + ending)
                 else:
-                    name, shape = tensor
+                    name, shape, *value = tensor
                     size = {"F32": 4, "I32": 4, "F16": 2, "I64": 8, "I8": 1, "F8_E4M3": 1, "U8": 1}[name]
-                    t[stem + ending] = (name, shape, bytes(size * gguf_forms.product(shape)))
+                    t[stem + ending] = (name, shape, (value or [0])[0].to_bytes(size, "little", signed=True) * gguf_forms.product(shape))
         folder("llama", change, [stem] + words)
     # up_proj of the fixture: 128 x 64
     fp4 = {".weight_packed": ("I8", [128, 32])}
@@ -280,10 +280,12 @@ def integers():
     wrong("compressed", {".weight_scale": ("F8_E4M3", [128, 2])}, ["weight_scale", "f8_e4m3", "f16, bf16 or f32"])
     wrong("compressed", {".weight_zero_point": ("I32", [16, 3])}, ["weight_zero_point", "a zero for each scale"])
     wrong("compressed", {".weight_zero_point": ("F16", [128, 2])}, ["weight_zero_point", "f16", "a zero for each scale"])
-    wrong("compressed", {".weight_g_idx": ("I32", [64])}, ["column 32 is in group 0", "act-order"])
+    wrong("compressed", {".weight_g_idx": ("I32", [63])}, ["weight_g_idx", "a group for each column"])
     wrong("gptq", {".scales": None}, ["has no", "up_proj.scales"])
     wrong("gptq", {".qzeros": None}, ["has no", "up_proj.qzeros"])
-    wrong("gptq", {".g_idx": ("I32", [64])}, ["g_idx", "column 32 is in group 0", "act-order", "desc_act false"])
+    wrong("gptq", {".g_idx": ("I32", [64], -1)}, ["g_idx", "column 0 is in group -1", "expected 0 to 1"])
+    wrong("gptq", {".g_idx": ("I32", [64], 2)}, ["g_idx", "column 0 is in group 2", "expected 0 to 1"])
+    wrong("gptq", {".g_idx": ("I32", [64]), ".qweight": ("I32", [6, 128]), ".qzeros": ("I32", [2, 12])}, ["3 bits", "act-order", "4 or 8 where g_idx"])
     wrong("gptq", {".g_idx": ("I32", [63])}, ["g_idx", "the first is 63", "a group for each column"])
     wrong("gptq", {".g_idx": ("F32", [64])}, ["g_idx", "f32", "a group for each column"])
     wrong("gptq", {".qzeros": ("I32", [2, 15])}, ["qzeros", "2, 3, 4 or 8 bits"])

@@ -42,9 +42,7 @@ static int64_t steps_along(const mn_tensor *t, const mn_plane_spec *spec, uint32
                            int64_t whole) {
     const uint32_t last = t->n_dim - 1;
     if (d == last) {
-        if (spec->by_block)
-            return whole / t->dtype.block_elems;
-        return 1;
+        return mn_plane_values(spec, t->dtype, whole);
     }
     if (d + 1 == last)
         return (whole + spec->rows - 1) / spec->rows;

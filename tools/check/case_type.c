@@ -257,9 +257,7 @@ static uint64_t extra_bytes(mn_dtype t, uint32_t i, int64_t rows, int64_t cols) 
     mn_plane_spec spec;
     if (i >= t.n_planes || !mn_dtype_plane(t.id, i, &spec))
         return 0;
-    int64_t values = 1;
-    if (spec.by_block)
-        values = cols / t.block_elems;
+    const int64_t values = mn_plane_values(&spec, t, cols);
     return (uint64_t)(rows * values) * case_dtype(spec.dtype).block_bytes;
 }
 
@@ -290,10 +288,15 @@ static void noise_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *s
     free(row);
 }
 
-/* A scale or bias, as its type writes it: between 2^-8 and 2^-6 in floats. */
-static void random_value(const mn_plane_spec *spec, uint64_t *seed, uint8_t *out) {
+/* A scale or bias, as its type writes it: between 2^-8 and 2^-6 in floats; of PICK one of n. */
+static void random_value(const mn_plane_spec *spec, int64_t n, uint64_t *seed, uint8_t *out) {
     float f;
+    int32_t pick;
     switch (spec->dtype) {
+    case MN_I32:
+        pick = (int32_t)(random_byte(seed) % n);
+        memcpy(out, &pick, sizeof pick);
+        break;
     case MN_U8: /* E8M0: 2^(e - 127) */
         *out = (uint8_t)(120 + random_byte(seed) % 4);
         break;
@@ -328,6 +331,6 @@ void case_random_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *se
         const uint32_t size = case_dtype(spec.dtype).block_bytes;
         end = p + extra_bytes(t, i, rows, cols);
         for (; p < end; p += size)
-            random_value(&spec, seed, p);
+            random_value(&spec, cols / t.block_elems, seed, p);
     }
 }
