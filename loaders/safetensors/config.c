@@ -713,6 +713,12 @@ static void read_positions(config_reader *c, const char *native) {
     config_put_int(c, "context_length", "", native, c->n_ctx);
 }
 
+/* The last layers, whose keys and values are those of earlier ones. */
+static int64_t shared_layers(config_reader *c) {
+    const int64_t none = 0;
+    return config_int(c, c->root, "", "num_kv_shared_layers", 0, c->n_layer, &none);
+}
+
 /* Widths of MLPs, 0 where a layer is a mixer alone. */
 static void read_widths(config_reader *c, const char *ff, const int64_t *fallback) {
     int64_t *width = each_layer(c, ff, 1 << 26, fallback);
@@ -721,6 +727,10 @@ static void read_widths(config_reader *c, const char *ff, const int64_t *fallbac
     for (int64_t i = 0; c->family->one_block && i < c->n_layer; i++)
         if (c->kinds[i] != LAYER_MLP)
             width[i] = 0;
+    if (c->family->wide_full &&
+        config_bool(c, "use_double_wide_mlp", false)) /* where layers share */
+        for (int64_t i = c->n_layer - shared_layers(c); i < c->n_layer; i++)
+            width[i] *= 2;
     put_each(c, "feed_forward_length", ff, width);
 }
 

@@ -78,11 +78,16 @@ void family_put_experts(config_reader *c, const char *count, const char *width) 
     put_expert_width(c, width);
 }
 
-/* Of Gemma 4 per-layer inputs and shared caches are other graphs. */
+static void put_count(config_reader *c, const char *key, const char *native, int64_t hi) {
+    const int64_t none = 0;
+    const int64_t n = config_int(c, c->root, "", native, 0, hi, &none);
+    if (n)
+        config_put_int(c, key, "", native, n);
+}
+
 void family_gemma4(config_reader *c) {
-    static const char *const none[] = {"hidden_size_per_layer_input", "num_kv_shared_layers"};
-    for (size_t i = 0; i < MN_COUNT(none); i++)
-        expect_number(c, none[i], 0);
+    put_count(c, "embedding_length_per_layer_input", "hidden_size_per_layer_input", 1 << 20);
+    put_count(c, "attention.shared_kv_layers", "num_kv_shared_layers", c->n_layer);
     if (config_bool(c, "enable_moe_block", false)) {
         put_expert_counts(c, "num_experts", "top_k_experts");
         put_expert_width(c, "moe_intermediate_size");

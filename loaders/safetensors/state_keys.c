@@ -40,8 +40,10 @@ static layer_kind *kinds_open(config_reader *c, const char *key, int64_t n) {
     if (!json_get(c->root, "num_hidden_layers") &&
         !cJSON_AddNumberToObject(c->root, "num_hidden_layers", (double)n))
         c->status = mnl_fail_memory(c->err);
-    layer_kind *kinds = c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)n, sizeof *kinds);
-    if (!kinds && !c->status)
+    if (c->status)
+        return NULL;
+    layer_kind *kinds = mn_parsed_alloc(c->parsed, (uint64_t)n, sizeof *kinds);
+    if (!kinds)
         c->status = mnl_fail_memory(c->err);
     c->kinds = kinds;
     return kinds;
@@ -319,9 +321,9 @@ static void put_parts(config_reader *c) {
 /* A number of a list of two. */
 static void put_of_two(config_reader *c, const char *key, const char *native, int at) {
     const cJSON *list = json_get(c->root, native);
-    const cJSON *v = list ? cJSON_GetArrayItem(list, at) : NULL;
     if (!list)
         return;
+    const cJSON *v = cJSON_GetArrayItem(list, at);
     if (v && cJSON_IsNumber(v) && v->valuedouble > 0 && cJSON_GetArraySize(list) == 2)
         config_put_float(c, key, "", native, v->valuedouble);
     else

@@ -30,6 +30,7 @@ static const struct {
     [MN_OP_CONV_STATE] = {MN_CONV_STATE_BIAS + 1, 1, MN_CONV_STATE_ATTR_GROUP + 1, 0},
     [MN_OP_SSM_SCAN] = {MN_SSM_SCAN_STATE + 1, 1, MN_SSM_SCAN_ATTR_DT_MAX + 1, 0},
     [MN_OP_GATED_DELTA] = {MN_GATED_DELTA_STATE + 1, 1, MN_GATED_DELTA_ATTR_BETA_SCALE + 1, 0},
+    [MN_OP_LOOKUP] = {MN_LOOKUP_WEIGHT + 1, 1, MN_LOOKUP_ATTR_SCALE + 1, 0},
 };
 
 bool mnp_has_more(const mn_graph *g, const mn_node *n) {

@@ -98,7 +98,7 @@ static uint64_t rows_of_weight(const mnc_call *c) {
 static uint64_t cpu_profile_weight_bytes(const mnc_call *c, const mnc_weight *w) {
     const uint64_t all = (uint64_t)w->rows * w->row_bytes;
     uint64_t asked = all;
-    if (c->node->op == MN_OP_EMBED)
+    if (mnp_reads_rows(c->node->op))
         asked = (uint64_t)c->in[0].rows * w->row_bytes;
     if (c->node->op == MN_OP_MOE_LINEAR && w->groups)
         asked = rows_of_weight(c) * (uint64_t)w->group_rows * w->row_bytes;

@@ -193,7 +193,7 @@ fail:
     return s;
 }
 
-/* Bytes of the segment's weights, each counted once; a table that only EMBED reads is read by rows
+/* Bytes of the segment's weights, each counted once; a table of EMBED or LOOKUP is read by rows
  * and counts nothing. */
 static mn_status program_weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err) {
     const mn_graph *g = p->graph;
@@ -207,7 +207,7 @@ static mn_status program_weight_bytes(const mn_program *p, uint64_t *sum, mn_err
     for (int32_t t; (t = mnp_next_weight(g, p->hi, &at, &node)) >= 0;) {
         if (seen[t])
             continue;
-        if (mnp_node(g, node)->op == MN_OP_EMBED)
+        if (mnp_reads_rows(mnp_node(g, node)->op))
             continue;
         seen[t] = true;
         if (mnp_bytes(g, mnp_tensor(g, (uint32_t)t), p->symbol_max, &bytes))

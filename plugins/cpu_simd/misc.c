@@ -1,5 +1,5 @@
-/* misc.c -- the nodes that move rows about: EMBED, ROPE, KV_STORE, GATHER_ROWS; and how many parts
- * the nodes have that compute little per element. */
+/* misc.c -- the nodes that move rows about: EMBED, LOOKUP, ROPE, KV_STORE, GATHER_ROWS; and how
+ * many parts the nodes have that compute little per element. */
 #include "nodes.h"
 #include "dtype.h"
 #include <math.h>
@@ -100,6 +100,82 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
                 row = row_pos[t];
             add_row(positions, row, x);
         }
+    }
+}
+
+/* The id at a row's position; 0 where the table has no such row, -1: no row of the step. */
+static int64_t id_at(const mnc_call *c, int64_t t) {
+    const mnc_operand *history = &c->in[MN_LOOKUP_HISTORY];
+    const int32_t *row_pos = c->in[MN_LOOKUP_ROW_POS].ptr;
+    const int32_t *row_slot = c->in[MN_LOOKUP_ROW_SLOT].ptr;
+    const int32_t *ids = history->ptr;
+    const int64_t n_vocab = c->in[MN_LOOKUP_WEIGHT].weight->rows;
+    const int32_t pos = row_pos[t];
+    const int32_t slot = row_slot[t];
+    if (pos < 0 || pos >= history->cols)
+        return -1;
+    if (slot < 0 || slot >= history->rows)
+        return -1;
+    ids += slot * history->cols;
+    if (ids[pos] < 0 || ids[pos] >= n_vocab)
+        return 0;
+    return ids[pos];
+}
+
+/* What a LOOKUP reads of a row. */
+typedef struct {
+    const mnk_linear *kernel;
+    const mnc_weight *table;
+    int64_t first;
+    int64_t end; /* behind the last column */
+    float *panel;
+} lookup_columns;
+
+/* By whole panels: kernels unpack no other parts of a row. y: column l->first. */
+static void copy_columns(const lookup_columns *l, int64_t row, float *y) {
+    int64_t at = l->first / MNK_KC * MNK_KC;
+    int64_t from = l->first;
+    while (from < l->end) {
+        int64_t n = l->table->cols - at;
+        if (n > MNK_KC)
+            n = MNK_KC;
+        int64_t to = at + n;
+        if (to > l->end)
+            to = l->end;
+        l->kernel->unpack(l->table, row, 1, at, n, l->panel);
+        memcpy(y, l->panel + (from - at), (size_t)(to - from) * sizeof *y);
+        y += to - from;
+        from = to;
+        at += n;
+    }
+}
+
+void mnk_lookup_node(const mnc_call *c, mnc_worker *w) {
+    const mnk_use *use = c->user;
+    const mnc_operand *out = &c->out[MN_LOOKUP_OUT_Y];
+    const mnk_vector *v = mnk_find_vector(use->level);
+    const float by = (float)mnc_attr_f64(c, MN_LOOKUP_ATTR_SCALE);
+    const int64_t d = out->cols;
+    lookup_columns l = {
+        .table = c->in[MN_LOOKUP_WEIGHT].weight,
+        .first = mnc_attr_int(c, MN_LOOKUP_ATTR_FIRST),
+        .panel = w->scratch,
+    };
+    const uint32_t dtype = l.table->dtype.id;
+    l.kernel = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1, 0);
+    l.end = l.first + d;
+    int64_t lo;
+    int64_t hi;
+    mnc_range(w, c->in[MN_LOOKUP_ROW_POS].rows, 1, &lo, &hi);
+    for (int64_t t = lo; t < hi; t++) {
+        float *y = (float *)out->ptr + t * d;
+        const int64_t id = id_at(c, t);
+        if (id < 0)
+            memset(y, 0, (size_t)d * sizeof *y);
+        else
+            copy_columns(&l, id, y);
+        if (by != 0 && by != 1)
+            v->scale(y, d, by);
     }
 }
 

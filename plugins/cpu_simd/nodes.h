@@ -17,6 +17,7 @@ void mnk_attention_split(const mnc_call *c, mnc_worker *w); /* before: chunks of
 void mnk_attention_node(const mnc_call *c, mnc_worker *w);
 void mnk_embed_resolve(const mnc_call *c, mnc_worker *w); /* before: ids, in row order */
 void mnk_embed_node(const mnc_call *c, mnc_worker *w);
+void mnk_lookup_node(const mnc_call *c, mnc_worker *w);
 void mnk_rope_node(const mnc_call *c, mnc_worker *w);
 void mnk_kv_store_node(const mnc_call *c, mnc_worker *w);
 void mnk_gather_node(const mnc_call *c, mnc_worker *w);

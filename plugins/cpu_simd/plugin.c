@@ -149,6 +149,12 @@ static int32_t moe_route_verdict(const simd *s, const mnc_query *q, uint32_t *wh
         return no(why, REASON_DTYPE);
     return MN_VERDICT_NATIVE;
 }
+static int32_t lookup_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    const mn_tensor *w = mnc_query_in(q, MN_LOOKUP_WEIGHT);
+    if (!mnp_lookup_fits(q->graph, q->node))
+        return no(why, REASON_SHAPE);
+    return matrix_verdict(s, q, w, 2, why);
+}
 static int32_t rms_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const bool fits = is_float(mnc_query_in(q, MN_RMS_NORM_WEIGHT));
@@ -200,13 +206,19 @@ static int32_t state_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     return no(why, REASON_SHAPE);
 }
 
+/* Some columns of a row of the table. */
+static uint64_t table_bytes(const mnc_query *q, const mnk_use *use, uint32_t table) {
+    const uint32_t dtype = mnc_query_in(q, table)->dtype.id;
+    return mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1, 0)->panel_bytes(MNK_KC);
+}
 static void embed_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
-    const uint32_t dtype = mnc_query_in(q, MN_EMBED_WEIGHT)->dtype.id;
-    const mnk_linear *kernel = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1, 0);
     const mn_tensor *src = mnc_query_in(q, MN_EMBED_SRC);
     const int64_t rows = mnc_query_dim(q, src, 0);
-    op->worker_bytes = kernel->panel_bytes(MNK_KC);
+    op->worker_bytes = table_bytes(q, use, MN_EMBED_WEIGHT);
     op->shared_bytes = (uint64_t)rows * sizeof(int32_t);
+}
+static void lookup_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
+    op->worker_bytes = table_bytes(q, use, MN_LOOKUP_WEIGHT);
 }
 static void rope_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     (void)use;
@@ -273,7 +285,8 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(SSM_SCAN, 1, NODES(mnk_scan_prepare, mnk_scan_node), mnk_scan_work, APART, state_verdict,    \
       mnk_state_scratch)                                                                           \
     X(GATED_DELTA, 1, NODES(mnk_delta_prepare, mnk_delta_node), mnk_delta_work, APART,             \
-      state_verdict, mnk_state_scratch)
+      state_verdict, mnk_state_scratch)                                                            \
+    X(LOOKUP, 1, NODE(mnk_lookup_node), mnk_output_work, APART, lookup_verdict, lookup_scratch)
 
 #define CONTRACT(OP, contract, ...) {MN_OP_##OP, contract},
 #define ROW(OP, contract, ...) {MN_OP_##OP, __VA_ARGS__},

@@ -186,6 +186,28 @@ void cu_embed_state(cudaStream_t s, const cu_embed *e) {
     launch(s, embed_state, dim3(1), e->T > 256 ? 1024 : 256, 0, *e);
 }
 
+__global__ void __launch_bounds__(256) lookup_ids(cu_embed e) {
+    cu_next();
+    cu_wait();
+    const int t = blockIdx.x * 256 + threadIdx.x;
+    if (t >= e.T)
+        return;
+    const int p = __ldcg(&e.row_pos[t]);
+    const int s = __ldcg(&e.row_slot[t]);
+    const bool is_row = p >= 0 && p < e.C && s >= 0 && s < e.S;
+    int id = -1;
+    if (is_row) {
+        id = __ldcg(&e.history[(int64_t)s * e.C + p]);
+        if (id < 0 || id >= e.V)
+            id = 0;
+    }
+    e.ids[t] = id;
+}
+
+void cu_lookup_ids(cudaStream_t s, const cu_embed *e) {
+    launch(s, lookup_ids, dim3((e->T + 255) / 256), 256, 0, *e);
+}
+
 /* ---- rope ------------------------------------------------------------------------------------ */
 __global__ void __launch_bounds__(256) rope_rows(cu_rope r) {
     cu_next();

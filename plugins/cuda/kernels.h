@@ -111,8 +111,12 @@ typedef struct {
     int32_t *history, *row_pos, *ids;
     float *x;
     int T, S, C, V, D, ld, n_positions;
+    int first; /* column of the table; D columns from there on are written */
     float factor;
 } cu_embed;
+/* LOOKUP: ids by HISTORY instead; row_pos is an input, and src, pos, positions and slots are not
+ * there. */
+void cu_lookup_ids(cudaStream_t s, const cu_embed *e);
 /* Resolves ids and positions and advances the slots; the rows themselves: cu_type.embed. */
 void cu_embed_state(cudaStream_t s, const cu_embed *e);
 

@@ -35,6 +35,33 @@ static void launch_embed(mng_run *r, const mng_unit *u) {
     cu_row_of(w)->embed(r->step->stream, &e);
 }
 
+/* Ids of the history, then columns of their rows. */
+static void launch_lookup(mng_run *r, const mng_unit *u) {
+    const mn_graph *g = r->g;
+    const mn_node *n = mnp_node(g, u->node);
+    const mng_weight *w = cu_in_weight(r, n, MN_LOOKUP_WEIGHT);
+    const int32_t history = mnp_in(g, n, MN_LOOKUP_HISTORY);
+    const double scale = mnp_attr_f64(g, n, MN_LOOKUP_ATTR_SCALE);
+    cu_embed e = {.row_slot = cu_in_i32(r, n, MN_LOOKUP_ROW_SLOT),
+                  .table = cu_planes_of(w),
+                  .history = cu_i32(r, history),
+                  .row_pos = cu_i32(r, mnp_in(g, n, MN_LOOKUP_ROW_POS)),
+                  .ids = cu_room(r, CU_NEED_IDS),
+                  .x = cu_out_f32(r, n, MN_LOOKUP_OUT_Y),
+                  .T = cu_in_dim(r, n, MN_LOOKUP_ROW_POS, 0),
+                  .S = cu_dim(r, history, 0),
+                  .C = cu_dim(r, history, 1),
+                  .V = (int)w->rows,
+                  .D = cu_dim(r, mnp_out(g, n, MN_LOOKUP_OUT_Y), 1),
+                  .ld = (int)w->ld,
+                  .first = (int)mnp_attr(g, n, MN_LOOKUP_ATTR_FIRST),
+                  .factor = scale == 0 ? 1 : (float)scale};
+    if (!e.T)
+        return;
+    cu_lookup_ids(r->step->stream, &e);
+    cu_row_of(w)->embed(r->step->stream, &e);
+}
+
 /* Inputs that are not bound switch their filters off; outputs that are not bound are not
  * computed. */
 static void launch_sample(mng_run *r, const mng_unit *u) {
@@ -193,6 +220,12 @@ static void embed_needs(const mn_program *p, const mn_node *n, mng_needs *needs)
     mng_need(needs, CU_NEED_IDS, (uint64_t)rows * 4);
 }
 
+static void lookup_needs(const mn_program *p, const mn_node *n, mng_needs *needs) {
+    const mn_tensor *pos = mnp_in_tensor(p->base.graph, n, MN_LOOKUP_ROW_POS);
+    const int64_t rows = mnp_dim(p->base.graph, p->base.symbol_max, pos->dim[0]);
+    mng_need(needs, CU_NEED_IDS, (uint64_t)rows * 4);
+}
+
 static void sample_needs(const mn_program *p, const mn_node *n, mng_needs *needs) {
     const mn_tensor *x = mnp_in_tensor(p->base.graph, n, MN_SAMPLE_LOGITS);
     const int64_t rows = mnp_dim(p->base.graph, p->base.symbol_max, x->dim[0]);
@@ -202,6 +235,7 @@ static void sample_needs(const mn_program *p, const mn_node *n, mng_needs *needs
 }
 
 const mng_op cu_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, launch_embed};
+const mng_op cu_op_lookup = {MN_OP_LOOKUP, 1, mng_lookup_verdict, lookup_needs, launch_lookup};
 const mng_op cu_op_rms_norm = {MN_OP_RMS_NORM, 2, mng_pair_verdict, NULL, launch_rms_norm};
 const mng_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, launch_layer_norm};
 const mng_op cu_op_act = {MN_OP_ACT, 2, NULL, NULL, launch_elementwise};

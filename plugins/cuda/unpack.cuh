@@ -42,9 +42,9 @@ template <class T> __global__ void __launch_bounds__(256) embed_rows(cu_embed e)
         w.to_float(f);
 #pragma unroll
         for (int i = 0; i < E; i++) {
-            int at = T::column(v, i / 4);
+            int at = T::column(v, i / 4) - e.first;
             at += i % 4;
-            if (at >= e.D)
+            if (at < 0 || at >= e.D)
                 continue;
             const float position = add ? add[at] : 0;
             x[at] = id < 0 ? 0 : e.factor * f[i] + position;

@@ -41,6 +41,7 @@ typedef struct {
 /* Verdicts by shapes, for rows of the table: what kernels of every backend rely on. Heads and
  * experts are compared with backend->limits. */
 uint32_t mng_embed_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
+uint32_t mng_lookup_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_pair_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_moe_linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);

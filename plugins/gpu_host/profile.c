@@ -19,7 +19,7 @@ static double weight_share(const mng_run *r, const mn_node *n, const mng_weight 
     double all = (double)w->rows;
     if (n->op == MN_OP_MOE_LINEAR)
         all = (double)(w->rows / w->group_rows);
-    else if (n->op != MN_OP_EMBED)
+    else if (!mnp_reads_rows(n->op))
         return 1;
     asked = asked < all ? asked : all;
     return all > 0 ? asked / all : 1;
@@ -31,7 +31,7 @@ static void count_weight(const mng_run *r, const mn_node *n, uint32_t i, mn_prof
     const bool matrix = mng_is_matrix(n, i);
     const uint64_t bytes = mng_weight_bytes(r->dev, mnp_tensor(r->g, (uint32_t)t), matrix);
     to->bytes += (uint64_t)((double)bytes * weight_share(r, n, w));
-    if (matrix && n->op != MN_OP_EMBED)
+    if (matrix && !mnp_reads_rows(n->op))
         to->flop += 2 * (uint64_t)rows_of_product(r, n) * (uint64_t)(w->group_rows * w->cols);
 }
 

@@ -211,7 +211,7 @@ static bool is_matrix(const mng_program *p, int32_t t, double *share) {
         for (uint32_t k = 0; k < n->n_in; k++) {
             if (mnp_in(p->graph, n, k) != t)
                 continue;
-            double part = n->op == MN_OP_EMBED ? 0 : 1;
+            double part = mnp_reads_rows(n->op) ? 0 : 1;
             if (n->op == MN_OP_MOE_LINEAR && mng_is_matrix(n, k)) {
                 const mn_tensor *e = mnp_in_tensor(p->graph, n, MN_MOE_LINEAR_EXPERTS);
                 part = (double)e->dim[1] / (double)mnp_tensor(p->graph, (uint32_t)t)->dim[0];

@@ -14,6 +14,14 @@ uint32_t mng_embed_verdict(const mn_device *dev, const mn_graph *g, const mn_nod
     return MNG_SHAPE;
 }
 
+uint32_t mng_lookup_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
+    const mn_tensor *w = mnp_in_tensor(g, n, MN_LOOKUP_WEIGHT);
+    (void)dev;
+    if (w && w->dim[0] <= 1 << 30 && mnp_lookup_fits(g, n))
+        return MNG_OK;
+    return MNG_SHAPE;
+}
+
 uint32_t mng_pair_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
     (void)dev;
     if (mnp_in(g, n, 1) >= 0)

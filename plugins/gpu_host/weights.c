@@ -7,6 +7,8 @@ bool mng_is_matrix(const mn_node *n, uint32_t i) {
     switch (n->op) {
     case MN_OP_EMBED:
         return i == MN_EMBED_WEIGHT;
+    case MN_OP_LOOKUP:
+        return i == MN_LOOKUP_WEIGHT;
     case MN_OP_LINEAR:
         return i >= MN_LINEAR_WEIGHT && (i - MN_LINEAR_WEIGHT) % 2 == 0;
     case MN_OP_MOE_LINEAR:

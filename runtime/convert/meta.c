@@ -221,7 +221,8 @@ static mn_status put_gemma4(mn_convert_plan *p, mn_error *err) {
         window = MN_MAX(window, l[i].window);
     }
     flags.array = slides;
-    mn_status st = mn_convert_arch_int(p, "embedding_length_per_layer_input", 0, err);
+    mn_status st =
+        mn_convert_arch_int(p, "embedding_length_per_layer_input", p->hp.n_of_layer, err);
     if (!st)
         st = mn_convert_arch_int(p, "attention.key_length_swa", l->head_dim_k, err);
     if (!st)

@@ -94,13 +94,17 @@ void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]) {
 int32_t mn_b_norm_heads(mn_model_graph *g, int32_t y, const char *name) {
     const int64_t width = mn_g_layer(g)->head_dim_k;
     const int32_t w = mn_g_vector(g, name, !g->hp.head_norms, width);
-    return w < 0 ? y : mn_g_rms_norm(g, y, w);
+    if (w < 0)
+        return y;
+    return mn_g_rms_norm(g, y, w);
 }
 
 int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]) {
     const mn_layer_shape *l = mn_g_layer(g);
     int32_t q = mn_g_rope(g, qkv[0]);
-    int32_t k = mn_g_rope(g, qkv[1]);
+    int32_t k = -1;
+    if (!l->shares)
+        k = mn_g_rope(g, qkv[1]);
     if (g->hp.rotate_first) {
         q = mn_b_norm_heads(g, q, "blk.%d.attn_q_norm.weight");
         k = mn_b_norm_heads(g, k, "blk.%d.attn_k_norm.weight");

@@ -43,9 +43,25 @@ static mn_g_product without_bias(mn_model_graph *g, const char *name, int64_t ro
     return (mn_g_product){mn_g_matrix(g, name, false, rows, g->hp.n_embd), -1};
 }
 
+/* q alone: keys and values are another layer's, whatever of them the file has. */
+static int32_t attention4_shared(mn_model_graph *g, int32_t x) {
+    const mn_layer_shape *l = mn_g_layer(g);
+    const int64_t head = l->head_dim_k;
+    const mn_g_product p = without_bias(g, "blk.%d.attn_q.weight", l->n_head * head);
+    int32_t qkv[3] = {-1, -1, -1};
+    mn_g_linear(g, x, 1, &p, &head, qkv);
+    qkv[0] = normed_heads(g, qkv[0], "blk.%d.attn_q_norm.weight");
+    mn_g_ignore(g, "blk.%d.attn_k.weight");
+    mn_g_ignore(g, "blk.%d.attn_v.weight");
+    mn_g_ignore(g, "blk.%d.attn_k_norm.weight");
+    return mn_b_attend(g, qkv);
+}
+
 /* Without attn_v the keys before their norm are the values. */
 static int32_t attention4(mn_model_graph *g, int32_t x) {
     const mn_layer_shape *l = mn_g_layer(g);
+    if (l->shares)
+        return attention4_shared(g, x);
     const int64_t head = l->head_dim_k;
     const int64_t kv = l->n_head_kv * head;
     const bool own = mn_g_has(g, "blk.%d.attn_v.weight");
@@ -87,16 +103,57 @@ static int32_t feed_forward4(mn_model_graph *g, int32_t x) {
     return mn_g_add(g, x, mn_b_rms(g, y, "blk.%d.post_ffw_norm"));
 }
 
+/* ---- E2B, E4B: embeddings of each layer ------------------------------------------------------ */
+/* of[i], [T, d], for each layer: (norm(P_i x / sqrt(D)) + sqrt(d) E_i[id]) / sqrt(2), x the scaled
+ * embedding, P_i and E_i the layer's rows and columns. The norm takes any factor of its input, if
+ * epsilon takes it, too. */
+static void embed_layers(mn_model_graph *g, int32_t x, int32_t of[MN_MAX_LAYER]) {
+    const mn_hparams *h = &g->hp;
+    const int64_t d = h->n_of_layer;
+    const int64_t all = h->n_layer * d;
+    if (!d)
+        return;
+    const int32_t table = mn_g_table(g, "per_layer_token_embd.weight", all);
+    const int32_t w = mn_g_vector(g, "per_layer_proj_norm.weight", false, d);
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        const mn_row_part rows = {
+            .total = all,
+            .lo = i * d,
+            .n = d,
+        };
+        const mn_g_product p = mn_b_part(g, "per_layer_model_proj", rows, h->n_embd);
+        int32_t y;
+        mn_g_linear(g, x, 1, &p, NULL, &y);
+        y = mn_g_rms_norm_of(g, y, w, h->norm_eps * (double)h->n_embd);
+        y = mn_g_add(g, y, mn_g_lookup(g, table, i * d, d, sqrt((double)d)));
+        of[i] = mn_g_scale(g, y, sqrt(0.5));
+    }
+}
+
+/* x + norm(proj(act(gate(x)) own)) */
+static int32_t add_own(mn_model_graph *g, int32_t x, int32_t own) {
+    const int64_t d = g->hp.n_of_layer;
+    const mn_g_product gate = without_bias(g, "blk.%d.inp_gate.weight", d);
+    const mn_g_product proj = {mn_g_matrix(g, "blk.%d.proj.weight", false, g->hp.n_embd, d), -1};
+    int32_t y;
+    mn_g_linear(g, x, 1, &gate, NULL, &y);
+    y = mn_g_glu(g, y, own, (mn_glu_form){0});
+    mn_g_linear(g, y, 1, &proj, NULL, &y);
+    return mn_g_add(g, x, mn_b_rms(g, y, "blk.%d.post_norm"));
+}
+
 void mn_arch_gemma4(mn_model_graph *g) {
+    int32_t own[MN_MAX_LAYER];
     int32_t x = mn_b_embed(g, sqrt((double)g->hp.n_embd));
-    mn_g_refuse(g, "embedding_length_per_layer_input", "embeddings per layer");
-    mn_g_refuse(g, "attention.shared_kv_layers", "layers that share their cache");
+    embed_layers(g, x, own);
     while (mn_g_next_layer(g)) {
         int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
         y = attention4(g, y);
         y = mn_b_rms(g, y, "blk.%d.post_attention_norm");
         x = mn_g_add(g, x, y);
         x = feed_forward4(g, x);
+        if (g->hp.n_of_layer)
+            x = add_own(g, x, own[g->layer]);
         x = mn_g_scale_by(g, x, "blk.%d.layer_output_scale.weight");
     }
     mn_b_head(g, x, mn_b_rms);

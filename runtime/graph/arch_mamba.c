@@ -30,7 +30,9 @@ static int32_t latent_experts(mn_model_graph *g, int32_t x) {
     const mn_g_product router = mn_b_product(g, "blk.%d.ffn_gate_inp", mn_g_layer(g)->n_expert, D);
     int32_t logits;
     mn_g_linear(g, x, 1, &router, NULL, &logits);
-    int32_t y = L ? widen(g, x, "blk.%d.ffn_latent_down", L, D) : x;
+    int32_t y = x;
+    if (L)
+        y = widen(g, x, "blk.%d.ffn_latent_down", L, D);
     y = mn_b_experts(g, y, logits, plain);
     if (L)
         y = widen(g, y, "blk.%d.ffn_latent_up", D, L);

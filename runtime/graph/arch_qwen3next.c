@@ -7,8 +7,15 @@
 static mn_g_product half_of_heads(mn_model_graph *g, const char *own, bool is_gate) {
     const mn_layer_shape *l = mn_g_layer(g);
     const int64_t n = l->head_dim_k;
-    const mn_row_run run = {"blk.%d.attn_q", 2 * l->n_head * n, is_gate ? n : 0, n,
-                            2 * n,           l->n_head};
+    mn_row_run run = {
+        .stem = "blk.%d.attn_q",
+        .n = n,
+        .step = 2 * n,
+        .count = l->n_head,
+    };
+    run.total = run.count * run.step;
+    if (is_gate)
+        run.lo = n;
     return mn_b_runs(g, own, &run, 1, g->hp.n_embd);
 }
 
@@ -59,7 +66,9 @@ void mn_arch_qwen3next(mn_model_graph *g) {
  * layers and otherwise in the other, those that Transformers wrote have one name in both. */
 static const char *middle_norm(const mn_model_graph *g) {
     const bool usual = mn_g_has(g, "blk.%d.ffn_norm.weight");
-    return usual ? "blk.%d.ffn_norm" : "blk.%d.post_attention_norm";
+    if (usual)
+        return "blk.%d.ffn_norm";
+    return "blk.%d.post_attention_norm";
 }
 
 /* Layers with a state have norms in front, those with attention behind, over the whole of q and

@@ -42,7 +42,9 @@ static int32_t project_back(mn_model_graph *g, int32_t y, const char *stem, int6
 }
 
 int32_t mn_b_scale(mn_model_graph *g, int32_t x, double factor) {
-    return factor > 0 && factor != 1 ? mn_g_scale(g, x, factor) : x;
+    if (factor > 0 && factor != 1)
+        return mn_g_scale(g, x, factor);
+    return x;
 }
 
 /* ---- Mamba-2 --------------------------------------------------------------------------------- */

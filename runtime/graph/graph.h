@@ -146,6 +146,8 @@ bool mn_g_next_layer(mn_model_graph *g);
  * [lo, lo + n) of a tensor of `total` rows (q, k and v stored as one). */
 int32_t mn_g_vector(mn_model_graph *g, const char *name, bool optional, int64_t n);
 int32_t mn_g_matrix(mn_model_graph *g, const char *name, bool optional, int64_t rows, int64_t cols);
+/* A matrix of these columns, and of as many rows as the file has. */
+int32_t mn_g_table(mn_model_graph *g, const char *name, int64_t cols);
 int32_t mn_g_experts(mn_model_graph *g, const char *name, bool optional, int64_t n, int64_t rows,
                      int64_t cols);
 typedef struct {
@@ -191,6 +193,8 @@ int32_t mn_g_ones(mn_model_graph *g, int64_t n);
 /* Fails if the model's key {arch}.key is there and not 0: no builder supports it. */
 void mn_g_refuse(mn_model_graph *g, const char *key, const char *what);
 bool mn_g_has(const mn_model_graph *g, const char *name);
+/* The tensor may be in files and is not read. */
+void mn_g_ignore(mn_model_graph *g, const char *name);
 
 /* graph_ops.c: one per op. positions: learned ones, or -1. */
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t positions);
@@ -213,8 +217,12 @@ static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g) {
 }
 /* x itself where the layer has no rotation */
 int32_t mn_g_rope(mn_model_graph *g, int32_t x);
-/* KV_STORE and ATTENTION of one layer, in its KV group. sinks: -1 = none. */
+/* KV_STORE and ATTENTION of one layer, in its KV group; of a layer that reads another one's keys
+ * and values (shares) ATTENTION alone. sinks: -1 = none. */
 int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks);
+/* Columns [first, first + n) of the rows of a table of as many columns as it has, by the ids of the
+ * step: [T, n]. Behind mn_g_embed. */
+int32_t mn_g_lookup(mn_model_graph *g, int32_t table, int64_t first, int64_t n, double scale);
 /* The operations with a state; each gets a layer of its own in the group of states. */
 int32_t mn_g_conv_state(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
 typedef struct {

@@ -23,11 +23,12 @@ static int32_t fail_count(mn_model_graph *g, const char *name, int64_t found, in
 /* "blk.%d.ssm_d" of the layer that g is at. */
 static void dense_name(const mn_model_graph *g, const char *name, char full[64]) {
     const char *mark = strstr(name, "%d");
-    const int before = mark ? (int)(mark - name) : (int)strlen(name);
-    if (mark)
-        snprintf(full, 64, "%.*s%d%s", before, name, g->layer, mark + 2);
-    else
+    if (!mark) {
         snprintf(full, 64, "%s", name);
+        return;
+    }
+    const int before = (int)(mark - name);
+    snprintf(full, 64, "%.*s%d%s", before, name, g->layer, mark + 2);
 }
 
 int32_t mn_g_dense_f32(mn_model_graph *g, const char *const *names, uint32_t n, bool optional,

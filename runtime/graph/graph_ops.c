@@ -47,6 +47,18 @@ int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t posit
     return x;
 }
 
+int32_t mn_g_lookup(mn_model_graph *g, int32_t table, int64_t first, int64_t n, double scale) {
+    const int32_t y = mn_gb_interior(g, "lookup", MN_DIM(MN_SYM_TOKENS), n, 0);
+    mn_gb_begin(g, MN_OP_LOOKUP);
+    mn_gb_in(g, g->row_pos);
+    mn_gb_in(g, g->io.row_slot);
+    mn_gb_in(g, g->io.history);
+    mn_gb_in(g, table);
+    mn_gb_attr(g, (uint64_t)first);
+    mn_gb_attr_f64(g, scale);
+    return graph_op_end(g, y);
+}
+
 /* ---- norms ----------------------------------------------------------------------------------- */
 static int32_t rms_norm(mn_model_graph *g, int32_t x, int32_t weight, double eps, double offset,
                         int32_t y) {
@@ -168,7 +180,8 @@ int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32
     const double softcap = g->hp.attn_softcap;
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
     const int32_t y = mn_gb_interior(g, "attn", T, l->n_head, l->head_dim_v);
-    kv_store(g, k, v);
+    if (!l->shares)
+        kv_store(g, k, v);
     mn_gb_begin(g, MN_OP_ATTENTION);
     mn_gb_in(g, q);
     mn_gb_in(g, g->row_pos);

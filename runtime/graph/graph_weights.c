@@ -277,6 +277,11 @@ int32_t mn_g_matrix(mn_model_graph *g, const char *name, bool optional, int64_t 
     return graph_weight_whole(g, name, optional, 2, dim);
 }
 
+int32_t mn_g_table(mn_model_graph *g, const char *name, int64_t cols) {
+    const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, name);
+    return mn_g_matrix(g, name, false, e ? e->info.dim[0] : 0, cols);
+}
+
 int32_t mn_g_experts(mn_model_graph *g, const char *name, bool optional, int64_t n, int64_t rows,
                      int64_t cols) {
     const int64_t dim[] = {n, rows, cols};
@@ -287,6 +292,14 @@ bool mn_g_has(const mn_model_graph *g, const char *name) {
     char full[NAME];
     full_name(g, name, full);
     return mn_canonical_tensor(g->model, full) != NULL;
+}
+
+void mn_g_ignore(mn_model_graph *g, const char *name) {
+    char full[NAME];
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, full);
+    if (e && !g->status)
+        g->asked[e - g->model->tensors] = 1;
 }
 
 /* ---- parts of rows --------------------------------------------------------------------------- */
@@ -325,7 +338,9 @@ static int64_t greatest_divisor(int64_t a, int64_t b) {
 /* Rows per part of a cut: plugins want parts of one height (but the last), also where a piece
  * begins inside of a stored part. */
 static int64_t cut_height(const row_piece *p, uint32_t n) {
-    int64_t height = n == 1 && p->e->info.n_parts == 1 ? p->n : 0;
+    int64_t height = 0;
+    if (n == 1 && p->e->info.n_parts == 1)
+        height = p->n;
     for (uint32_t i = 0; i < n; i++) {
         const mn_tensor_info *t = &p[i].e->info;
         if (n > 1)
@@ -444,7 +459,9 @@ static const mn_model_tensor_entry *find_run(mn_model_graph *g, const char *endi
     const mn_model_tensor_entry *e = graph_weight_find(g, full, optional && !first);
     if (!e || !graph_weight_fits(g, &e->info, cols ? 2 : 1, stored))
         return NULL;
-    return !first || check_alike(g, &first->info, &e->info) ? e : NULL;
+    if (first && !check_alike(g, &first->info, &e->info))
+        return NULL;
+    return e;
 }
 
 /* All pieces of the runs, [*n_pieces]; NULL: a tensor is absent, or g has failed. */

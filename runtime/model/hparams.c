@@ -413,6 +413,49 @@ static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, con
     return st;
 }
 
+/* The key as the checkpoint calls it. */
+static mn_str shown_key(const mn_hp_reader *r, const char *key) {
+    char full[64];
+    snprintf(full, sizeof full, "%s.%s", r->arch, key);
+    const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
+    if (e)
+        return mn_meta_shown_key(e);
+    return mn_str_of(key);
+}
+
+/* The last layers of these models read the keys and values of the last layer in front of them that
+ * slides as they do. */
+static mn_status read_shared_caches(const mn_hp_reader *r, const mn_hparams *h,
+                                    mn_layer_shape *layers) {
+    int64_t n = 0;
+    mn_status st = mn_hp_int(r, "attention.shared_kv_layers", 0, h->n_layer, &n);
+    for (int64_t i = h->n_layer - n; i < h->n_layer && !st; i++) {
+        layers[i].shares = 1;
+        int64_t from = h->n_layer - n - 1;
+        while (from >= 0 && layers[from].window != layers[i].window)
+            from--;
+        if (from < 0)
+            st = mn_fail(r->err, MN_BAD_FILE,
+                         "%s: key %.*s is %lld: layer %lld has no layer of its window in front of "
+                         "these to share with",
+                         r->m->path, MN_STR_ARG(shown_key(r, "attention.shared_kv_layers")),
+                         (long long)n, (long long)i);
+    }
+    return st;
+}
+
+static void share_caches(const mn_hparams *h, mn_layer_shape *layers) {
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        if (!layers[i].shares)
+            continue;
+        int64_t from = i - 1;
+        while (layers[from].shares || layers[from].window != layers[i].window)
+            from--;
+        layers[i].kv_group = layers[from].kv_group;
+        layers[i].kv_layer = layers[from].kv_layer;
+    }
+}
+
 /* One KV group per window and shape of keys and values, in the order of their first layers; behind
  * them one of all states. */
 static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers) {
@@ -420,7 +463,7 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
     const uint32_t most = MN_MAX_KV_GROUP - (h->state_group >= 0);
     for (int64_t i = 0; i < h->n_layer; i++) {
         mn_layer_shape *l = &layers[i];
-        if (!l->attends)
+        if (!l->attends || l->shares)
             continue;
         const mn_kv_group want = {
             .window = l->window,
@@ -442,6 +485,7 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
         l->kv_group = at;
         l->kv_layer = n_layers[at]++;
     }
+    share_caches(h, layers);
     if (h->state_group < 0)
         return MN_OK;
     h->state_group = (int32_t)h->n_kv;
@@ -480,14 +524,6 @@ static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
     if (!st)
         st = mn_hp_bool(r, "ssm.heads_in_turn", &s->heads_in_turn);
     return st;
-}
-
-/* The key as the checkpoint calls it. */
-static mn_str shown_key(const mn_hp_reader *r, const char *key) {
-    char full[64];
-    snprintf(full, sizeof full, "%s.%s", r->arch, key);
-    const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
-    return e ? mn_meta_shown_key(e) : mn_str_of(key);
 }
 
 static mn_status fail_ssm(const mn_hp_reader *r, const char *key, int64_t found, const char *what) {
@@ -537,6 +573,10 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
         st = read_no_rope(r, f, h, layers);
     if (!st)
         st = mn_rope_read(r, h, layers, f->swa_unscaled ? MN_ROPE_THETA_SAME : f->rope_theta_swa);
+    if (!st)
+        st = read_shared_caches(r, h, layers);
+    if (!st)
+        st = mn_hp_int(r, "embedding_length_per_layer_input", 0, 1 << 20, &h->n_of_layer);
     if (!st)
         st = group_layers(r, h, layers);
     h->ssm.heads_in_turn = f->heads_in_turn;

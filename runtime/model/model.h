@@ -109,6 +109,7 @@ typedef struct {
     /* n_expert 0: dense */
     int64_t n_expert, n_expert_used, n_ff_expert;
     int64_t n_ff_shared; /* of the experts that every token uses, together; 0 = there are none */
+    int64_t shares;      /* 1: it reads the keys and values of an earlier layer (kv_layer) */
     int64_t attends;     /* 1: it has attention; else heads are 0, and it has no group of keys */
     int32_t rope;        /* index of mn_hparams.rope; -1 = no rotation */
     uint32_t kv_group, kv_layer; /* kv_layer: index of the layer in its group */
@@ -138,7 +139,8 @@ typedef struct {
     uint32_t n_kv;
     int32_t state_group; /* of kv: the layers' states, the last one; -1 = no layer has one */
     mn_ssm ssm;
-    int64_t n_latent; /* width of what experts read and write; 0 = that of the layers */
+    int64_t n_of_layer; /* width of the embeddings that each layer has of its own; 0 = none */
+    int64_t n_latent;   /* width of what experts read and write; 0 = that of the layers */
     double norm_eps, norm_offset;
     /* MN_ACT_* */
     uint32_t act;

@@ -203,6 +203,9 @@ def test_hangs():
 
 
 # ---- plugins of ours ----
+NO_KERNELS = ("numeric.lookup",)  # of OpenCL, yet
+
+
 def test_passes(path):
     r = report(path)
     if path.endswith("opencl.so"):
@@ -210,7 +213,7 @@ def test_passes(path):
             assert not failed(r), failed(r)
             print("no OpenCL driver (PoCL: pocl-opencl-icd): skipped")
             sys.exit(77)
-        skipped = [rule["id"] for rule in r["rules"] if rule["status"] not in ("ok", "failed")]
+        skipped = [rule["id"] for rule in r["rules"] if rule["status"] not in ("ok", "failed") and rule["id"] not in NO_KERNELS]
         assert not skipped, skipped
     for rule in r["rules"]:
         if rule["status"] != "ok":

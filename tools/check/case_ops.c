@@ -256,6 +256,46 @@ static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     free(src);
 }
 
+/* Row t's position and slot of LOOKUP; position -1 where it is no row. */
+static void lookup_row(const casegen *g, int64_t t, int64_t n_ctx, int32_t *pos, int32_t *slot) {
+    const bool is_hole = g->holes && t % 5 == 3;
+    *slot = (int32_t)(t % 3);
+    *pos = (int32_t)(t % n_ctx);
+    if (t >= g->live || is_hole)
+        *pos = -1;
+    if (is_hole && t % 2)
+        *slot = -1;
+}
+
+/* A table of two halves, of which variant says which one is read; some ids are outside of it. */
+static void lookup(casegen *g, uint32_t op, uint32_t dtype) {
+    enum { SLOTS = 3, CONTEXT = 11 };
+    const op_shape *s = g->s;
+    const uint64_t attr[] = {s->variant & 1 ? (uint64_t)s->k : 0, case_f64(1.5)};
+    int32_t history[SLOTS * CONTEXT];
+    int32_t *pos = casegen_zeroed(g, s->rows * 2, sizeof *pos); // pos, slot: [rows] each
+    if (!pos)
+        return;
+    int32_t *slot = pos + s->rows;
+    casegen_mark_dead(g);
+    for (int32_t i = 0; i < SLOTS * CONTEXT; i++)
+        history[i] = i * 7 % (int32_t)(s->n + 2);
+    for (int64_t t = 0; t < s->rows; t++) {
+        lookup_row(g, t, CONTEXT, &pos[t], &slot[t]);
+        if (g->c->dead[0])
+            g->c->dead[0][t] = pos[t] < 0 ? ROW_PADDING : ROW_COUNTS;
+    }
+    const int32_t in[] = {
+        casegen_int_input(g, pos, "row_pos"),
+        casegen_int_input(g, slot, "row_slot"),
+        case_mat(g->c, MN_ROLE_STATE, MN_I32, SLOTS, CONTEXT, history, "history"),
+        casegen_matrix(g, dtype, s->n, 2 * s->k, "table"),
+    };
+    const int32_t y = casegen_float_output(g, s->k, "y");
+    case_node(g->c, op, in, 4, &y, 1, attr, 2);
+    free(pos);
+}
+
 /* [T, k], or [T, n_head, k] where n_head is set. variant bit 0: of LAYER_NORM no bias, of RMS_NORM
  * a weight for each head. */
 static void norm(casegen *g, uint32_t op, uint32_t dtype) {
@@ -454,6 +494,7 @@ static void moe_combine(casegen *g, uint32_t op, uint32_t dtype) {
 /* The generator of each op; NULL: an elementwise one. dtype: of the weights. */
 static void (*const generators[])(casegen *g, uint32_t op, uint32_t dtype) = {
     [MN_OP_EMBED] = embed,
+    [MN_OP_LOOKUP] = lookup,
     [MN_OP_RMS_NORM] = norm,
     [MN_OP_LAYER_NORM] = norm,
     [MN_OP_LINEAR] = linear,

@@ -139,6 +139,7 @@ SWEEP(moe_combine, MOE_COMBINE)
 SWEEP(conv_state, CONV_STATE)
 SWEEP(ssm_scan, SSM_SCAN)
 SWEEP(gated_delta, GATED_DELTA)
+SWEEP(lookup, LOOKUP)
 
 /* ---- pages that are copied ------------------------------------------------------------------- */
 /* The integers of an input; *n: how many. */

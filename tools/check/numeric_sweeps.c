@@ -9,6 +9,9 @@
 static const op_shape embed[] = {
     {.rows = ROWS, .k = 1, .n = 53, .past = 0},
     {.rows = ROWS, .k = 7, .n = 131, .past = 9}};
+static const op_shape lookup[] = {
+    {.rows = ROWS, .k = 1, .n = 53},
+    {.rows = ROWS, .k = 3, .n = 7}};
 static const op_shape norms[] = {
     {.rows = ROWS, .k = 5},
     {.rows = ROWS, .k = 77, .n_head = 3},
@@ -81,6 +84,7 @@ const check_sweep check_sweeps[] = {
     {MN_OP_CONV_STATE, SWEEP_VECTOR, conv, MN_COUNT(conv), 0, 2},
     {MN_OP_SSM_SCAN, SWEEP_VECTOR, scan, MN_COUNT(scan), 0, 8},
     {MN_OP_GATED_DELTA, SWEEP_VECTOR, delta, MN_COUNT(delta), 0, 16},
+    {MN_OP_LOOKUP, SWEEP_MATRIX, lookup, MN_COUNT(lookup), 1, 2},
 };
 /* clang-format on */
 const uint32_t check_n_sweeps = MN_COUNT(check_sweeps);

@@ -46,6 +46,12 @@ void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *
     reads(b, (int64_t)w_rows * D * 4);
     writes(y, (int64_t)rows * D * 4);
 }
+void cu_lookup_ids(cudaStream_t s, const cu_embed *e) {
+    (void)s;
+    reads(e->row_pos, e->T * 4);
+    reads(e->row_slot, e->T * 4);
+    writes(e->ids, e->T * 4);
+}
 void cu_embed_state(cudaStream_t s, const cu_embed *e) {
     (void)s;
     reads(e->src, e->T * 4);
