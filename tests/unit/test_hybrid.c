@@ -5,7 +5,7 @@
  * test_hybrid DEVICE FIXTURE...: each fixture in turn. */
 #include "serving.h"
 
-enum { MOST = 20, BLOCK = 64, EVERY = 1024, LONGEST = 4096 };
+enum { MOST = 20, BLOCK = 64, EVERY = 1024, LONGEST = 20480 };
 static uint32_t n_vocab;
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -147,7 +147,7 @@ static uint32_t turn(mn_session *s, talk *t, uint32_t at, uint32_t n_new, uint32
     t->n += text(which, n_new, t->ids + t->n);
     ask(s, t->ids, t->n, &p, &got);
     finish_all(s, &got, 1);
-    if (at % 4 == 3 || at + 1 == TURNS) {
+    if (t->n < 4096 && (at % 4 == 3 || at + 1 == TURNS)) {
         ask_alone(t->ids, t->n, &p, &fresh);
         same_answers(&got, &fresh);
     }
@@ -182,6 +182,22 @@ static void test_long_turns(void **state) {
     if (!strcmp(device, "reference"))
         return; /* states are kept alike for all, and the oracle is slow */
     converse(1, 190, BLOCK + ANSWER);
+}
+
+/* More than states: those that are left lie apart evenly. */
+static void test_longest_turns(void **state) {
+    static talk t;
+    (void)state;
+    t.n = 0;
+    mn_session *s = open_with((mn_session_params){.n_seq = 1, .n_ctx = 20000, .n_batch = 512});
+    const bool attends = load_of(s).page_tokens > 0; /* to so long a text that takes its time */
+    for (uint32_t i = 0; i < TURNS && !attends; i++)
+        assert_in_range(turn(s, &t, i, 980, 100 + i), 0, BLOCK + ANSWER);
+    for (uint32_t at = TURNS - 2; at >= 6 && !attends; at -= 4) {
+        t.n = t.begins[at];
+        assert_in_range(turn(s, &t, at, 100, 200), 0, 4 * EVERY);
+    }
+    mn_session_free(s);
 }
 
 /* ---- sequences ------------------------------------------------------------------------------- */
@@ -271,7 +287,7 @@ static void test_sequence_turns(void **state) {
     (void)state;
     if (!strcmp(device, "reference"))
         return; /* states are kept alike for all, and the oracle is slow */
-    mn_session *s = open_with((mn_session_params){.n_seq = 2, .n_ctx = LONGEST, .n_batch = 256});
+    mn_session *s = open_with((mn_session_params){.n_seq = 2, .n_ctx = 4096, .n_batch = 256});
     t.n = text(800, NEW, t.ids);
     assert_int_equal(mn_seq_create(s, t.ids, t.n, &first, &seq, NULL), MN_OK);
     draw(s, &fresh, ANSWER);
@@ -387,9 +403,10 @@ static int test_fixture(const char *name) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch),          cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_give_way),       cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_long_turns),     cmocka_unit_test(test_fork_and_cut),
-        cmocka_unit_test(test_sequence_turns), cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_shared_prompt),  cmocka_unit_test(test_shared_at_once),
+        cmocka_unit_test(test_long_turns),     cmocka_unit_test(test_longest_turns),
+        cmocka_unit_test(test_fork_and_cut),   cmocka_unit_test(test_sequence_turns),
+        cmocka_unit_test(test_drafts),         cmocka_unit_test(test_shared_prompt),
+        cmocka_unit_test(test_shared_at_once),
     };
     char path[4400];
     mn_error err = MN_ERROR;
