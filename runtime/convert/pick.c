@@ -283,7 +283,7 @@ uint32_t mn_convert_fitting(uint32_t dtype, int64_t n) {
 static uint32_t usual_type(const mn_convert_plan *p, const mn_tensor_info *t, bool small) {
     mn_str rest;
     const int64_t layer = mn_convert_layer_of(t->name, &rest);
-    if (!p->type && !strcmp(p->model->format, "gguf"))
+    if (!p->type && !strcmp(p->model->format, "gguf") && t->n_planes == 1)
         return t->dtype.id;
     if (small)
         return MN_F32;
