@@ -32,7 +32,8 @@ class Server:
         self.messages: list[str] = []  # of its standard error
         self._lines: "queue.Queue[Optional[str]]" = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=self._read_errors, daemon=True).start()
+        self._errors = threading.Thread(target=self._read_errors, daemon=True)
+        self._errors.start()
         try:
             self.url = self._wait(start_s)
         except BaseException:
@@ -58,6 +59,7 @@ class Server:
         found = re.search(r"https?://\S+", line or "")
         if not found:
             self.process.wait()
+            self._errors.join(10)  # what it said is read by then, unless a child of it holds the pipe
             raise errors.Error("the server did not start: " + "\n".join(self.messages[-10:]))
         return found.group()
 
