@@ -69,7 +69,7 @@ static mn_status mnp_graph_check_node(const mn_graph *g, uint32_t i, mn_error *e
 }
 
 static mn_status mnp_graph_check_memory(const mn_compile *c, mn_error *err) {
-    if (c->n_memory && (!c->memory || c->memory_stride < sizeof(mn_memory_use)))
+    if (c->n_memory && (!c->memory || c->memory_stride < MNP_UP_TO(mn_memory_use, layout)))
         return mnp_fail(err, MN_INVALID, ~0u, "mn_compile: %u groups of memory at a stride of %u",
                         c->n_memory, c->memory_stride);
     for (uint32_t i = 0; i < c->n_memory; i++) {
