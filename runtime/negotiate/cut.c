@@ -29,19 +29,24 @@ static bool cut_is_needed(const mn_graph *g, uint32_t lo, uint32_t node) {
     return false;
 }
 
-/* The KV_STORE of what the ATTENTION reads, at or behind node lo. */
-static bool cut_has_store(const mn_graph *g, uint32_t lo, uint32_t attention) {
-    for (uint32_t i = lo; i < attention; i++)
-        if (mn_node_stores_for(g, &g->nodes[i], &g->nodes[attention]))
-            return true;
+/* The KV_STORE of what the ATTENTION of segment k reads, on its device. */
+static bool cut_has_store(const mn_graph *g, const mn_segment *list, uint32_t k,
+                          uint32_t attention) {
+    for (uint32_t s = 0; s <= k; s++) {
+        if (list[s].offer != list[k].offer)
+            continue;
+        for (uint32_t i = list[s].node_lo; i < list[s].node_hi && i < attention; i++)
+            if (mn_node_stores_for(g, &g->nodes[i], &g->nodes[attention]))
+                return true;
+    }
     return false;
 }
 
-/* Pages belong to a segment, so that none may read those of another one. */
+/* Pages belong to a device, so that none may read those of another one. */
 static mn_status check_cut(const mn_graph *g, const mn_segment *list, uint32_t n, mn_error *err) {
     for (uint32_t k = 0; k < n; k++)
         for (uint32_t i = list[k].node_lo; i < list[k].node_hi; i++)
-            if (g->nodes[i].op == MN_OP_ATTENTION && !cut_has_store(g, list[k].node_lo, i))
+            if (g->nodes[i].op == MN_OP_ATTENTION && !cut_has_store(g, list, k, i))
                 return mn_fail_node(err, MN_UNSUPPORTED, i,
                                     "layer %d reads keys and values of another layer: what its "
                                     "products read cannot be taken out of the graph",

@@ -82,7 +82,7 @@ def test_kept_all_fixtures():
 
 def test_q8_all_fixtures():
     """Experts may be chosen otherwise where two were close."""
-    same_logits("q8_0", lambda name: 0.2 if name.startswith(("mixtral", "qwen3-moe", "gpt-oss", "granite-moe")) else 0.1)
+    same_logits("q8_0", lambda name: 0.2 if name.startswith(("mixtral", "qwen3-moe", "gpt-oss", "granite-moe", "nemotron-h-moe")) else 0.1)
 
 
 def test_packed_checkpoints():
@@ -1260,7 +1260,8 @@ def test_imatrix_every():
             imatrix(source, path, a, "-c", 16, "--force")
             found, _ = imatrix_read(a)
             tensors = {t["name"]: t["dim"] for t in minerva("inspect", source, "--json").json()["tensors"]}
-            matrices = {t for t, dim in tensors.items() if t.startswith("blk.") and t.endswith(".weight") and len(dim) > 1 and "norm" not in t}
+            matrices = {t for t, dim in tensors.items() if t.startswith("blk.") and t.endswith(".weight") and len(dim) > 1 and "norm" not in t and "conv1d" not in t and "shortconv.conv" not in t}  # convolutions stay F32
+            matrices -= {t for t in matrices if re.search(r"\.ssm_[kv]\.", t)}  # of one product with ssm_q, which has the sums
             equal((name, matrices - set(found), set(found) - set(tensors)), (name, set(), set()))
             for t, (sums, counts) in found.items():
                 assert sum(counts) % 16 == 0 and sum(counts) and len(sums) == len(counts) * tensors[t][-1], (name, t, counts)
