@@ -126,8 +126,9 @@ static mn_status ask_verdicts(mn_offer *o, const mn_compile *question) {
 
 /* ---- what may be placed there ---------------------------------------------------------------- */
 
-/* What stays together: KV_STORE and ATTENTION of a layer's cache, EMBED and SAMPLE. Nodes of one
- * number do; 0 = the node is free. */
+/* What stays together: KV_STORE and ATTENTION of a layer's cache, also where several layers read
+ * it; EMBED, SAMPLE and LOOKUP, which share HISTORY. Nodes of one number do; 0 = the node is
+ * free. */
 static uint64_t bond_of(const mn_graph *g, uint32_t i) {
     const mn_node *n = &g->nodes[i];
     uint64_t layer;
@@ -135,6 +136,7 @@ static uint64_t bond_of(const mn_graph *g, uint32_t i) {
     switch (n->op) {
     case MN_OP_EMBED:
     case MN_OP_SAMPLE:
+    case MN_OP_LOOKUP:
         return 1;
     case MN_OP_KV_STORE:
         layer = mn_node_attr(g, n, MN_KV_STORE_ATTR_KV_LAYER);

@@ -4,6 +4,7 @@ GGUF say is asked where the Python packages gguf and numpy are."""
 import json
 import math
 import os
+import re
 import resource
 import signal
 import struct
