@@ -34,6 +34,17 @@ static int32_t convolve(mn_model_graph *g, int32_t x, int64_t n_channels, const 
     return mn_g_act_of(g, mn_g_conv_state(g, x, w, bias), MN_ACT_SILU);
 }
 
+/* Sizes of heads are there where some layer has such a convolution: else this one lacks it, which
+ * is the failure. */
+static bool has_sizes(mn_model_graph *g) {
+    static const char *const name[] = {"blk.%d.ssm_conv1d.weight"};
+    const int64_t none = 0;
+    if (g->hp.ssm.inner)
+        return true;
+    mn_g_dense_f32(g, name, 1, false, 1, &none, NULL);
+    return false;
+}
+
 static int32_t project_back(mn_model_graph *g, int32_t y, const char *stem, int64_t n_cols) {
     const mn_g_product out = mn_b_product(g, stem, g->hp.n_embd, n_cols);
     int32_t x;
@@ -118,6 +129,8 @@ int32_t mn_b_mamba2(mn_model_graph *g, int32_t x) {
     const mn_ssm *s = &g->hp.ssm;
     int32_t in[N_PARTS];
     mn_g_scan scan = {.n_head = s->n_head};
+    if (!has_sizes(g))
+        return -1;
     mamba_in(g, mn_b_scale(g, x, s->in_scale), in);
     in[Z] = mn_b_scale(g, in[Z], s->parts[0]);
     scan.xbc = convolve(g, in[XBC], n_xbc(s), channel_factors(g));
@@ -210,6 +223,8 @@ static mn_g_product rows_of_numbers(mn_model_graph *g, const char *own, bool is_
 
 int32_t mn_b_delta(mn_model_graph *g, int32_t x, double norm_eps) {
     const mn_ssm *s = &g->hp.ssm;
+    if (!has_sizes(g))
+        return -1;
     const int64_t head = s->inner / s->n_head;
     const int64_t heads[N_DELTA] = {0, head, 0, 0};
     const mn_g_product p[N_DELTA] = {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME = 128, MAX_POSITIONS = 1 << 17 };
+enum { NAME = 128, MAX_POSITIONS = 1 << 17, MAX_RUNS = 4 };
 
 /* "blk.%d.attn_q.weight" with the number of the layer that g is at. */
 static void full_name(const mn_model_graph *g, const char *name, char full[NAME]) {
@@ -464,25 +464,35 @@ static const mn_model_tensor_entry *find_run(mn_model_graph *g, const char *endi
     return e;
 }
 
+/* The tensors of the runs into e [n]; false: one is absent, or g has failed. How many pieces there
+ * are follows from keys: they are believed once they fit the tensors. */
+static bool find_runs(mn_model_graph *g, const char *ending, bool optional, const mn_row_run *runs,
+                      uint32_t n, int64_t cols, const mn_model_tensor_entry **e) {
+    for (uint32_t i = 0; i < n; i++) {
+        e[i] = find_run(g, ending, optional, &runs[i], cols, i ? e[i - 1] : NULL);
+        if (!e[i])
+            return false;
+    }
+    return true;
+}
+
 /* All pieces of the runs, [*n_pieces]; NULL: a tensor is absent, or g has failed. */
 static row_piece *pieces_of(mn_model_graph *g, const char *ending, bool optional,
                             const mn_row_run *runs, uint32_t n, int64_t cols, uint32_t *n_pieces) {
-    const mn_model_tensor_entry *e = NULL;
-    row_piece *to;
+    const mn_model_tensor_entry *e[MAX_RUNS];
     *n_pieces = 0;
+    if (!find_runs(g, ending, optional, runs, n, cols, e))
+        return NULL;
     for (uint32_t i = 0; i < n; i++)
         *n_pieces += (uint32_t)runs[i].count;
     row_piece *pieces = mn_arena_alloc(&g->arena, *n_pieces, sizeof *pieces);
     if (!pieces)
         mn_gb_no_memory(g);
-    to = pieces;
+    row_piece *to = pieces;
     for (uint32_t i = 0; i < n && pieces; i++) {
         const mn_row_run *r = &runs[i];
-        e = find_run(g, ending, optional, r, cols, e);
-        if (!e)
-            return NULL;
         for (int64_t k = 0; k < r->count; k++) {
-            to->e = e;
+            to->e = e[i];
             to->lo = r->lo + k * r->step;
             to->n = r->n;
             to++;

@@ -531,22 +531,36 @@ static mn_status fail_ssm(const mn_hp_reader *r, const char *key, int64_t found,
                    MN_STR_ARG(shown_key(r, key)), (long long)found, what);
 }
 
+/* Whether some layer has a state of heads, not that of a convolution alone. */
+static bool has_heads(const mn_canonical *m, const mn_hparams *h) {
+    for (int64_t i = 0; i < h->n_layer; i++)
+        if (has_in_layer(m, i, "ssm_conv1d.weight") || has_in_layer(m, i, "ssm_conv1d_q.weight"))
+            return true;
+    return false;
+}
+
 /* What the blocks of a layer divide by, where some layer has the operation. */
 static mn_status check_ssm(const mn_hp_reader *r, const mn_hparams *h) {
     const mn_ssm *s = &h->ssm;
-    const char *conv = s->inner ? "ssm.conv_kernel" : "shortconv.l_cache";
+    const char *conv = has_heads(r->m, h) ? "ssm.conv_kernel" : "shortconv.l_cache";
     if (h->state_group < 0)
         return MN_OK;
+    if (has_heads(r->m, h) && !s->inner)
+        return mn_hp_need(r, "ssm.inner_size", 0);
+    if (!s->conv)
+        return mn_hp_need(r, conv, 0);
     if (s->conv < 2)
         return fail_ssm(r, conv, s->conv, "2 or more rows");
     if (!s->inner)
         return MN_OK;
-    if (s->n_head < 1 || s->inner % s->n_head)
+    if (!s->n_head)
+        return mn_hp_need(r, "ssm.time_step_rank", 0);
+    if (s->inner % s->n_head)
         return fail_ssm(r, "ssm.inner_size", s->inner, "a multiple of ssm.time_step_rank");
     if (s->n_head % s->n_group)
         return fail_ssm(r, "ssm.time_step_rank", s->n_head, "a multiple of ssm.group_count");
     if (!s->state)
-        return fail_ssm(r, "ssm.state_size", 0, "1 or more");
+        return mn_hp_need(r, "ssm.state_size", 0);
     return MN_OK;
 }
 

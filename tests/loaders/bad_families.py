@@ -53,6 +53,23 @@ def gguf(fixture, change, words, args=()):
     refused(name, gguf_file.write(os.path.join(TMP, name), f.pairs(), [(n, *t) for n, t in tensors.items()]), [name] + words, args)
 
 
+def keyed(fixture, key, value, words):
+    """A GGUF of convert's whose key has another value, a u32; None: the key is not there."""
+    name = "%s-%d.gguf" % (fixture, passed + failed)
+    path = os.path.join(TMP, name)
+    subprocess.run([MINERVA, "convert", os.path.join(ROOT, "tests", "data", "fixtures", fixture), "-o", path], check=True, capture_output=True)
+    with open(path, "rb") as f:
+        data = bytearray(f.read())
+    end = data.index(b"." + key.encode()) + 1 + len(key)
+    if value is None:
+        data[end - 1:end] = b"X"
+    else:
+        data[end + 4:end + 8] = value.to_bytes(4, "little")
+    with open(path, "wb") as f:
+        f.write(data)
+    refused(name, path, [name] + words)
+
+
 def drop(*names):
     def change(_, tensors):
         for name in names:
@@ -147,6 +164,11 @@ def keys():
     config("qwen3-next", "linear_key_head_dim", 0, ["0"])
     folder("lfm2", lambda c, _: c.update(conv_L_cache=1), ["conv_L_cache is 1", "2 or more"])
     config("lfm2", "layer_types", ["conv"], ["1", "num_hidden_layers"])
+    for key in ("inner_size", "time_step_rank", "state_size", "conv_kernel"):
+        keyed("qwen3-next", "ssm." + key, None, ["missing key qwen3next.ssm." + key])
+    keyed("qwen3-next", "ssm.conv_kernel", 1 << 24, ["blk.0.ssm_conv1d.weight", "160 x 16777216"])  # not a byte of memory for it
+    keyed("mamba2", "ssm.group_count", 1 << 24, ["ssm.time_step_rank is 6", "ssm.group_count"])
+    keyed("granite4-h", "ssm.state_size", 1 << 24, ["blk.0.ssm_in.weight", "[230, 48]"])
     folder("qwen3-moe", lambda c, _: c.pop("num_local_experts"), ["config.json", "num_experts", "missing"])
     config("qwen3-moe", "num_experts_per_tok", 0, ["0"])
     config("mixtral", "num_local_experts", -1, ["-1"])
