@@ -19,7 +19,7 @@ import re
 import sys
 
 ENFORCED = True
-LIMIT_PRODUCT = 10.0
+LIMIT_PRODUCT = 10.3
 LIMIT_FOLDER = 11.0
 LIMIT_COMMENTS = (8.0, 12.0)
 

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 
-LIMIT_SHARE = 7.5  # per cent of the definitions whose name another one has
+LIMIT_SHARE = 9.0  # per cent of the definitions whose name another one has
 LIMIT_OFTEN = 2  # names that occur more than MOST times
 MOST = 5
 
