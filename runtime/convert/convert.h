@@ -33,7 +33,7 @@ typedef struct {
     uint32_t file_type; /* general.file_type */
 } mn_convert_type;
 const mn_convert_type *mn_convert_type_find(const char *name); /* NULL = unknown */
-const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* of its name; NULL = none */
+const mn_convert_type *mn_convert_type_of(uint32_t dtype);     /* the first one; NULL = none */
 void mn_convert_type_list(mn_text *out);
 
 /* ---- rules.c: PATTERN=TYPE ------------------------------------------------------------------- */

@@ -108,6 +108,7 @@ static uint8_t e2m1(float v) {
     return q;
 }
 
+enum { E4M3_TOP = 126 }; /* 448; what follows is no number */
 /* Twice the values of E2M1, ascending. */
 static const int8_t e2m1_doubled[16] = {-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12};
 
@@ -132,6 +133,47 @@ static void mxfp4(const float *x, const float *w, uint8_t *out) {
     mn_put_nibbles(q, out + 1);
 }
 
+/* The code of E4M3, without a sign, whose value is nearest to v >= 0. */
+static int ue4m3_of(float v) {
+    uint32_t bits;
+    const int unbiased = 120 << 3; /* exponents of f32 less those of E4M3 */
+    if (v < 0x1p-6f)
+        return (int)lrintf(v * 0x1p9f);
+    memcpy(&bits, &v, sizeof bits);
+    const int code = (int)((bits + 0x80000u) >> 20) - unbiased;
+    return MN_MIN(code, E4M3_TOP);
+}
+
+/* The scale of 16 values: about the one by which the largest becomes 6, below which values are cut
+ * off, above which the others fit better. */
+static uint8_t nvfp4_scale(const float *x, const float *w) {
+    const int usual = ue4m3_of(fabsf(mn_extreme(x, 16)) / 6);
+    float least = INFINITY;
+    int best = 0;
+    for (int c = MN_MAX(usual - 3, 0); c <= MN_MIN(usual + 5, E4M3_TOP); c++) {
+        const float d = 0.5f * mn_ue4m3_to_f32((uint8_t)c);
+        const float error = mn_values_error(x, w, 16, d, e2m1_doubled);
+        if (error < least) {
+            least = error;
+            best = c;
+        }
+    }
+    return (uint8_t)best;
+}
+
+static void nvfp4(const float *x, const float *w, uint8_t *out) {
+    for (int i = 0; i < 4; i++, x += 16, w += 16) {
+        out[i] = nvfp4_scale(x, w);
+        const float d = mn_ue4m3_to_f32(out[i]);
+        const float inv = d != 0 ? 1 / d : 0;
+        uint8_t *codes = out + 4 + 8 * i;
+        for (int k = 0; k < 8; k++) {
+            codes[k] = e2m1(x[k] * inv);
+            mn_put_bits(&codes[k], e2m1(x[k + 8] * inv), 4);
+        }
+    }
+}
+
 static const struct {
     uint32_t dtype;
     void (*block)(const float *x, const float *w, uint8_t *out);
@@ -146,6 +188,7 @@ static const struct {
     {MN_Q5_1, q5_1},
     {MN_IQ4_NL, iq4_nl},
     {MN_MXFP4, mxfp4},
+    {MN_NVFP4_64, nvfp4},
     {MN_Q2_K, mn_quant_q2_k},
     {MN_Q3_K, mn_quant_q3_k},
     {MN_Q4_K, mn_quant_q4_k},

@@ -18,7 +18,7 @@ static const mn_convert_type kinds[] = {
     {"q5_k_s", MN_Q5_K, MN_MIX_Q5_K_S, 16},   {"q5_k_m", MN_Q5_K, MN_MIX_Q5_K_M, 17},
     {"iq2_xxs", MN_IQ2_XXS, MN_MIX_NONE, 19}, {"iq2_xs", MN_IQ2_XS, MN_MIX_NONE, 20},
     {"iq2_s", MN_IQ2_S, MN_MIX_NONE, 28},     {"iq3_xxs", MN_IQ3_XXS, MN_MIX_NONE, 23},
-    {"iq3_s", MN_IQ3_S, MN_MIX_NONE, 26},
+    {"iq3_s", MN_IQ3_S, MN_MIX_NONE, 26},     {"nvfp4", MN_NVFP4_64, MN_MIX_NONE, 39},
 };
 
 const mn_convert_type *mn_convert_type_find(const char *name) {
@@ -29,8 +29,10 @@ const mn_convert_type *mn_convert_type_find(const char *name) {
 }
 
 const mn_convert_type *mn_convert_type_of(uint32_t dtype) {
-    const mn_convert_type *k = mn_convert_type_find(mn_dtype_name(dtype));
-    return k && k->dtype == dtype ? k : NULL;
+    for (size_t i = 0; i < MN_COUNT(kinds); i++)
+        if (kinds[i].dtype == dtype)
+            return &kinds[i];
+    return NULL;
 }
 
 void mn_convert_type_list(mn_text *out) {

@@ -83,11 +83,13 @@ static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     }
 }
 
-/* What the type cannot hold: NaN and infinities, and in f16 what is over its range. */
+/* What the type cannot hold: NaN and infinities, and what is over the range of f16 and NVFP4. */
 static bool convert_write_fits(const float *x, uint64_t n, uint32_t dtype) {
     float most = 3.4e38f;
     if (dtype == MN_F16)
         most = 65519.0f;
+    if (dtype == MN_NVFP4_64)
+        most = 2688.0f; /* 6 times the largest scale */
     uint32_t bad = 0;
     for (uint64_t i = 0; i < n; i++)
         bad |= !(fabsf(x[i]) <= most);

@@ -120,10 +120,10 @@ def test_packed_checkpoints():
 def test_types_storyteller():
     """A trained model: each type at its own distance, sizes as the type says."""
     limits = {"f32": 1e-6, "bf16": 0.02, "f16": 0.002, "q8_0": 0.02, "q6_k": 0.05, "q5_k": 0.08, "q5_1": 0.1, "q5_0": 0.1, "q4_k": 0.16,
-              "q4_1": 0.2, "q4_0": 0.2, "iq4_nl": 0.17, "iq4_xs": 0.17, "q4_k_m": 0.15, "q5_k_m": 0.08, "mxfp4": 0.3, "q3_k": 0.35, "q2_k": 0.7,
+              "q4_1": 0.2, "q4_0": 0.2, "iq4_nl": 0.17, "iq4_xs": 0.17, "q4_k_m": 0.15, "q5_k_m": 0.08, "mxfp4": 0.3, "nvfp4": 0.25, "q3_k": 0.35, "q2_k": 0.7,
               "q4_k_s": 0.16, "q5_k_s": 0.08, "q3_k_l": 0.3, "q3_k_m": 0.32, "q3_k_s": 0.35, "q2_k_s": 0.7, "iq3_s": 0.35, "iq3_xxs": 0.5, "iq2_s": 0.8, "iq2_xs": 0.9, "iq2_xxs": 1.0}
     bits = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q6_k": 6.5625, "q5_k": 5.5, "q5_1": 6, "q5_0": 5.5, "q4_k": 4.5, "q4_1": 5, "q4_0": 4.5,
-            "iq4_nl": 4.5, "iq4_xs": 4.25, "mxfp4": 4.25, "q3_k": 3.4375, "q2_k": 2.625, "iq3_s": 3.4375, "iq3_xxs": 3.0625, "iq2_s": 2.5625, "iq2_xs": 2.3125, "iq2_xxs": 2.0625}
+            "iq4_nl": 4.5, "iq4_xs": 4.25, "mxfp4": 4.25, "nvfp4": 4.5, "q3_k": 3.4375, "q2_k": 2.625, "iq3_s": 3.4375, "iq3_xxs": 3.0625, "iq2_s": 2.5625, "iq2_xs": 2.3125, "iq2_xxs": 2.0625}
     with scratch() as folder:
         want, found = logits(MODEL, PROMPT, folder), {}
         for kind, limit in limits.items():
@@ -135,7 +135,7 @@ def test_types_storyteller():
             if kind in bits:
                 weights = [t for t in info["tensors"] if len(t["dim"]) == 2]
                 for t in weights:
-                    equal((t["dtype"], t["bytes"] * 8), (kind, t["dim"][0] * t["dim"][1] * bits[kind]))
+                    equal((t["dtype"], t["bytes"] * 8), ({"nvfp4": "nvfp4_64"}.get(kind, kind), t["dim"][0] * t["dim"][1] * bits[kind]))
             os.remove(out)
         assert found["q4_k_m"] < found["q4_k"] * 1.05 and found["q8_0"] < found["q4_0"] and found["q4_0"] < found["q2_k"]
 
@@ -734,10 +734,10 @@ def test_types_imatrix():
             with open(out, "rb") as f:
                 data = f.read()
             return e, data[-sum(t["bytes"] for t in minerva("inspect", out, "--json").json()["tensors"]):]
-        for kind in ("q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "iq4_xs", "mxfp4", "q3_k", "q2_k", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs"):
+        for kind in ("q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "q3_k", "q2_k", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs"):
             args = ["--type", kind, "--type", ".=" + kind]
             (plain, _), (by_new, a), (by_old, b) = error(*args), error(*args, "--imatrix", new), error(*args, "--imatrix", old)
-            assert by_new < (0.99 if kind == "mxfp4" else 0.9) * plain, (kind, by_new, plain)
+            assert by_new < (0.99 if kind in ("mxfp4", "nvfp4") else 0.9) * plain, (kind, by_new, plain)
             assert a == b, kind
             keys = {k[17:]: v for k, v in minerva("inspect", out, "--json").json()["metadata"].items() if k.startswith("quantize.imatrix.")}
             equal(keys, {"file": "m.dat", "dataset": "words.txt", "entries_count": len(entries), "chunks_count": 7})
@@ -872,6 +872,7 @@ def test_errors_not_finite():
         is_error(convert(checkpoint(source, {4: struct.pack("<f", 65520)}), out, "--type", "f16", code=1), "up_proj", "too large")
         is_empty(folder)
         convert(checkpoint(source, {4: struct.pack("<f", 65519)}), out, "--type", "f16")  # the largest that rounds to an f16
+        is_error(convert(checkpoint(source, {4: struct.pack("<f", 2700)}), out, "--type", "nvfp4", "--force", code=1), "up_proj", "too large")
 
 
 def reshaped(source, path, change):

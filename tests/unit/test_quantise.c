@@ -101,6 +101,35 @@ static void scales_are_solved_for(void **state) {
     }
 }
 
+/* Scales of E4M3, which is coarse where values are small; what llama.cpp reaches at each size. */
+static void errors_of_nvfp4(void **state) {
+    static const struct {
+        float sigma;
+        double error;
+    } rows[] = {{0.02f, 1.065e-2}, {0.1f, 9.0e-3}, {1, 9.0e-3}};
+    static const float ends[] = {0, 1e-38f, 1e-7f, 1e-3f, 1, 448, 2688};
+    mn_dtype t;
+    (void)state;
+    assert_true(mn_dtype_by_id(MN_NVFP4_64, &t));
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
+        gaussian(rows[i].sigma);
+        mn_quant_row(t.id, values, NULL, N, bytes);
+        read_back(t, N, back);
+        const double e = relative_error();
+        if (e > rows[i].error || e < 0.3 * rows[i].error)
+            fail_msg("sigma %g: %g, at most %g", (double)rows[i].sigma, e, rows[i].error);
+    }
+    for (size_t i = 0; i < MN_COUNT(ends); i++) { /* values of a few sizes, one sign each */
+        for (int k = 0; k < 64; k++)
+            values[k] = (k % 2 ? -1.0f : 1.0f) * ends[i] * (k % 16 < 12 ? 1.0f : 0.5f);
+        mn_quant_row(t.id, values, NULL, 64, bytes);
+        read_back(t, 64, back);
+        for (int k = 0; k < 64; k++)
+            if (!(fabsf(back[k] - values[k]) <= 0.07f * ends[i] + 1e-3f))
+                fail_msg("%g became %g", (double)values[k], (double)back[k]);
+    }
+}
+
 static float weights[N];
 static double weighted_error(void);
 
@@ -325,6 +354,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_of_gaussian_weights),
         cmocka_unit_test(scales_are_solved_for),
+        cmocka_unit_test(errors_of_nvfp4),
         cmocka_unit_test(errors_of_codebooks),
         cmocka_unit_test(errors_by_weights),
         cmocka_unit_test(bf16_ties),
