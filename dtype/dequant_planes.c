@@ -1,6 +1,6 @@
 /* dequant_planes.c -- types whose scales lie apart from their data: MLX's affine groups, MXFP4 as
- * released, NVFP4, NF4, F8 with scales. x = tensor_scale * scale * code + bias, rounded once, from
- * double; a plane that is not there counts as 1, or as 0 for a bias. */
+ * released, NVFP4, NF4, FP4, F8 with scales. x = tensor_scale * scale * code + bias, rounded once,
+ * from double; a plane that is not there counts as 1, or as 0 for a bias. */
 #include "dequant.h"
 #include <string.h>
 
@@ -21,6 +21,8 @@ static double dequant_planes_code_of(uint32_t dtype, const uint8_t *p, int64_t i
     }
     case MN_NF4_64: /* element 2i is the high nibble of byte i */
         return mn_nf4_values[p[i / 2] >> 4 * (1 - i % 2) & 15];
+    case MN_FP4_64:
+        return mn_fp4_values[p[i / 2] >> 4 * (1 - i % 2) & 15];
     case MN_F8_E4M3:
     case MN_F8_E4M3_32:
     case MN_F8_E4M3_128:

@@ -92,6 +92,7 @@ uint32_t mn_bit_stream(const uint8_t *p, int64_t i, uint32_t bits);
 extern const int8_t mn_iq4_values[16];   /* of IQ4_NL and IQ4_XS, by code */
 extern const int8_t mn_e2m1_doubled[16]; /* E2M1, twice the value */
 extern const float mn_nf4_values[16];    /* QLoRA's NormalFloat, by code */
+extern const float mn_fp4_values[16];    /* bitsandbytes' FP4, by code */
 /* Codebooks of the IQ types, packed; grids.h says how. */
 extern const uint16_t mn_grid_iq2_xxs[256];
 extern const uint16_t mn_grid_iq2_xs[512];

@@ -68,6 +68,7 @@ extern "C" {
 /* The calling convention, at every function pointer: the platform's own for C. Empty on all
  * platforms of today. */
 #define MN_CALL
+#define MN_VENDOR 0x80000000u /* the bit of ids that vendors own (R12) */
 /* Whether struct *p of type T, as its owner compiled it, has a non-zero field f. */
 #define MN_HAS(T, p, f) ((p)->size >= offsetof(T, f) + sizeof((p)->f) && (p)->f)
 #define MN_MAX_DIM 6 /* cannot grow later */
@@ -233,6 +234,7 @@ typedef struct {
 #define MN_PROFILE_ID "mn.profile/1"
 #define MN_GROUP_ID "mn.group/1"
 #define MN_CACHE_ID "mn.cache/1"
+#define MN_TYPES_ID "mn.types/1"
 
 /* The only exported symbol, named minerva_plugin_entry. Calls no driver; returns within 50 ms.
  * NULL = error filled. */
@@ -277,6 +279,7 @@ typedef struct {
  *                whose first 8 are the low nibbles of 8 bytes; TENSOR_SCALE optional
  *   NF4_64       DATA: codes of 4 bits, element 2i is the high nibble of byte i; SCALE: F32; x =
  *                scale * value of the code by QLoRA's table (bitsandbytes)
+ *   FP4_64       as NF4_64 with bitsandbytes' table fp4: bit 3 is the sign
  *   PICKb_32     b bits, DATA as of MLXb_g; SCALE, BIAS: F32, n values a row, n the plane's own;
  *                PICK: I32, for each column which of them; x = scale[pick] * q + bias[pick]
  *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits
@@ -300,7 +303,7 @@ typedef struct {
     X(Q5_K, 33, 256, 176, 1) X(Q6_K, 34, 256, 210, 1) X(Q8_K, 35, 256, 292, 1)                     \
     X(IQ4_NL, 40, 32, 18, 1) X(IQ4_XS, 41, 256, 136, 1)                                            \
     X(MXFP4, 42, 32, 17, 1) X(MXFP4_SPLIT, 43, 32, 16, 2) X(NVFP4, 44, 16, 8, 3)                   \
-    X(NF4_64, 45, 64, 32, 2) X(NVFP4_64, 46, 64, 36, 1)                                            \
+    X(NF4_64, 45, 64, 32, 2) X(NVFP4_64, 46, 64, 36, 1) X(FP4_64, 47, 64, 32, 2)                   \
     X(MLX2_32, 50, 32, 8, 3) X(MLX2_64, 51, 64, 16, 3) X(MLX2_128, 52, 128, 32, 3)                 \
     X(MLX3_32, 53, 32, 12, 3) X(MLX3_64, 54, 64, 24, 3) X(MLX3_128, 55, 128, 48, 3)                \
     X(MLX4_32, 56, 32, 16, 3) X(MLX4_64, 57, 64, 32, 3) X(MLX4_128, 58, 128, 64, 3)                \
@@ -449,6 +452,7 @@ enum {
 #define MN_OP_SSM_SCAN 20u
 #define MN_OP_GATED_DELTA 21u
 #define MN_OP_LOOKUP 22u
+#define MN_OP_LORA 23u
 
 /* MN_OPS: X(name, id) for each op. Then positions of operands (MN_op_NAME), outputs
  * (MN_op_OUT_NAME) and attributes (MN_op_ATTR_NAME). LINEAR repeats WEIGHT and BIAS: weight i is
@@ -458,9 +462,9 @@ enum {
     X(EMBED, 1) X(RMS_NORM, 2) X(LAYER_NORM, 3) X(LINEAR, 4) X(ROPE, 5) X(KV_STORE, 6)             \
     X(ATTENTION, 7) X(ACT, 8) X(GLU, 9) X(ADD, 10) X(MUL, 11) X(SCALE, 12) X(SOFTCAP, 13)          \
     X(GATHER_ROWS, 14) X(SAMPLE, 15) X(MOE_ROUTE, 16) X(MOE_LINEAR, 17) X(MOE_COMBINE, 18)         \
-    X(CONV_STATE, 19) X(SSM_SCAN, 20) X(GATED_DELTA, 21) X(LOOKUP, 22)
+    X(CONV_STATE, 19) X(SSM_SCAN, 20) X(GATED_DELTA, 21) X(LOOKUP, 22) X(LORA, 23)
 enum { MN_EMBED_SRC = 0, MN_EMBED_POS = 1, MN_EMBED_ROW_SLOT = 2, MN_EMBED_WEIGHT = 3,
-    MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5, MN_EMBED_POS_WEIGHT = 6 };
+    MN_EMBED_SLOTS = 4, MN_EMBED_HISTORY = 5, MN_EMBED_POS_WEIGHT = 6, MN_EMBED_ROWS = 7 };
 enum { MN_EMBED_OUT_X = 0, MN_EMBED_OUT_ROW_POS = 1 };
 enum { MN_EMBED_ATTR_SCALE = 0 };
 enum { MN_RMS_NORM_X = 0, MN_RMS_NORM_WEIGHT = 1 };
@@ -471,21 +475,26 @@ enum { MN_LAYER_NORM_OUT_Y = 0 };
 enum { MN_LAYER_NORM_ATTR_EPS = 0 };
 enum { MN_LINEAR_X = 0, MN_LINEAR_WEIGHT = 1, MN_LINEAR_BIAS = 2 };
 enum { MN_LINEAR_OUT_Y = 0 };
-enum { MN_ROPE_X = 0, MN_ROPE_ROW_POS = 1, MN_ROPE_FREQS = 2 };
+enum { MN_ROPE_X = 0, MN_ROPE_ROW_POS = 1, MN_ROPE_FREQS = 2, MN_ROPE_POS = 3, MN_ROPE_AXES = 4 };
 enum { MN_ROPE_OUT_Y = 0 };
 enum { MN_ROPE_ATTR_PAIRING = 0, MN_ROPE_ATTR_N_ROT = 1, MN_ROPE_ATTR_MSCALE = 2 };
 enum { MN_KV_STORE_K = 0, MN_KV_STORE_V = 1, MN_KV_STORE_ROW_POS = 2, MN_KV_STORE_ROW_SLOT = 3,
     MN_KV_STORE_PAGES = 4, MN_KV_STORE_KV = 5 };
 enum { MN_KV_STORE_ATTR_KV_LAYER = 0, MN_KV_STORE_ATTR_GROUP = 1 };
 enum { MN_ATTENTION_Q = 0, MN_ATTENTION_ROW_POS = 1, MN_ATTENTION_ROW_SLOT = 2,
-    MN_ATTENTION_SEQS = 3, MN_ATTENTION_PAGES = 4, MN_ATTENTION_KV = 5, MN_ATTENTION_SINKS = 6 };
+    MN_ATTENTION_SEQS = 3, MN_ATTENTION_PAGES = 4, MN_ATTENTION_KV = 5, MN_ATTENTION_SINKS = 6,
+    MN_ATTENTION_ALIBI = 7, MN_ATTENTION_DISTANCE_BIAS = 8, MN_ATTENTION_LENGTHS = 9,
+    MN_ATTENTION_ANCESTORS = 10 };
 enum { MN_ATTENTION_OUT_Y = 0 };
 enum { MN_ATTENTION_ATTR_SCALE = 0, MN_ATTENTION_ATTR_WINDOW = 1, MN_ATTENTION_ATTR_SOFTCAP = 2,
     MN_ATTENTION_ATTR_KV_LAYER = 3, MN_ATTENTION_ATTR_GROUP = 4, MN_ATTENTION_ATTR_N_HEAD_KV = 5,
-    MN_ATTENTION_ATTR_DIM_V = 6, MN_ATTENTION_ATTR_BIDIRECTIONAL = 7 };
+    MN_ATTENTION_ATTR_DIM_V = 6, MN_ATTENTION_ATTR_BIDIRECTIONAL = 7,
+    MN_ATTENTION_ATTR_V_OF_K = 8, MN_ATTENTION_ATTR_CHUNK = 9,
+    MN_ATTENTION_ATTR_MAX_DISTANCE = 10 };
 enum { MN_ACT_X = 0 };
 enum { MN_ACT_OUT_Y = 0 };
-enum { MN_ACT_ATTR_KIND = 0 };
+enum { MN_ACT_ATTR_KIND = 0, MN_ACT_ATTR_ALPHA_P = 1, MN_ACT_ATTR_ALPHA_N = 2,
+    MN_ACT_ATTR_BETA = 3, MN_ACT_ATTR_EPS = 4 };
 enum { MN_GLU_GATE = 0, MN_GLU_UP = 1 };
 enum { MN_GLU_OUT_Y = 0 };
 enum { MN_GLU_ATTR_KIND = 0, MN_GLU_ATTR_ALPHA = 1, MN_GLU_ATTR_LIMIT = 2,
@@ -510,9 +519,11 @@ enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPR
     MN_SAMPLE_OUT_LOGPROB = 3, MN_SAMPLE_OUT_MU = 4 };
 enum { MN_MOE_ROUTE_LOGITS = 0, MN_MOE_ROUTE_BIAS = 1 };
 enum { MN_MOE_ROUTE_OUT_EXPERTS = 0, MN_MOE_ROUTE_OUT_WEIGHTS = 1 };
-enum { MN_MOE_ROUTE_ATTR_KIND = 0, MN_MOE_ROUTE_ATTR_NORMALISE = 1, MN_MOE_ROUTE_ATTR_SCALE = 2 };
+enum { MN_MOE_ROUTE_ATTR_KIND = 0, MN_MOE_ROUTE_ATTR_NORMALISE = 1, MN_MOE_ROUTE_ATTR_SCALE = 2,
+    MN_MOE_ROUTE_ATTR_N_GROUP = 3, MN_MOE_ROUTE_ATTR_GROUPS_USED = 4,
+    MN_MOE_ROUTE_ATTR_GROUP_SCORE = 5, MN_MOE_ROUTE_ATTR_JITTER = 6 };
 enum { MN_MOE_LINEAR_X = 0, MN_MOE_LINEAR_EXPERTS = 1, MN_MOE_LINEAR_WEIGHT = 2,
-    MN_MOE_LINEAR_BIAS = 3 };
+    MN_MOE_LINEAR_BIAS = 3, MN_MOE_LINEAR_X_WEIGHTS = 4 };
 enum { MN_MOE_LINEAR_OUT_Y = 0 };
 enum { MN_MOE_COMBINE_X = 0, MN_MOE_COMBINE_WEIGHTS = 1 };
 enum { MN_MOE_COMBINE_OUT_Y = 0 };
@@ -538,6 +549,8 @@ enum { MN_GATED_DELTA_ATTR_LAYER = 0, MN_GATED_DELTA_ATTR_GROUP = 1,
 enum { MN_LOOKUP_ROW_POS = 0, MN_LOOKUP_ROW_SLOT = 1, MN_LOOKUP_HISTORY = 2, MN_LOOKUP_WEIGHT = 3 };
 enum { MN_LOOKUP_OUT_Y = 0 };
 enum { MN_LOOKUP_ATTR_FIRST = 0, MN_LOOKUP_ATTR_SCALE = 1 };
+enum { MN_LORA_X = 0, MN_LORA_Y = 1, MN_LORA_A = 2, MN_LORA_B = 3, MN_LORA_ADAPTER = 4 };
+enum { MN_LORA_OUT_Z = 0 };
 /* clang-format on */
 /* OPS-END */
 
@@ -550,9 +563,11 @@ enum { MN_LOOKUP_ATTR_FIRST = 0, MN_LOOKUP_ATTR_SCALE = 1 };
 #define MN_ACT_RELU 3u
 #define MN_ACT_SIGMOID 4u /* this and those that follow: contract 2 */
 #define MN_ACT_RELU2 5u
+#define MN_ACT_XIELU 6u          /* contract 3, ACT alone */
 #define MN_ROUTE_SOFTMAX 0u      /* softmax over all experts, then the k largest */
 #define MN_ROUTE_TOPK_SOFTMAX 1u /* the k largest, then softmax over these */
 #define MN_ROUTE_SIGMOID 2u      /* sigmoid of each, then the k largest */
+#define MN_ROUTE_SPARSEMIXER 3u  /* contract 2: two experts, each by a softmax of its own */
 
 /* ---- the decode loop on the device: the state of a slot -----------------------------------------
  * A slot is one sequence of a session. Its state is in device memory, so that a step which
@@ -656,7 +671,8 @@ typedef struct {
  *   STATE  numbers that each row of a sequence replaces (CONV_STATE, SSM_SCAN, GATED_DELTA): a page
  *          holds the state of one sequence behind one position. The input STATES names two pages of
  *          each slot: the step begins with the first (-1: with zeros), and leaves the second as it
- *          is behind the last row; both may be one page. Pages that are kept are snapshots
+ *          is behind the last row; both may be one page, and neither is a
+ *          page that another slot of the step leaves. Pages that are kept are snapshots
  * The host states the layers, asks for the layout once, makes the buffer, and gives both to each
  * program that stores or reads: programs of several segments and graphs may share one group, a node
  * may read what another program stored, and several ATTENTION nodes may read one layer. */
@@ -664,8 +680,9 @@ typedef struct {
 #define MN_MEMORY_STATE 2u
 /* One layer of a group. */
 typedef struct {
-    int64_t layer;                 /* attribute LAYER (KV_LAYER) of its nodes */
-    uint32_t n_head, dim_k, dim_v; /* PAGED: as the K [T, Hkv, Dk] and V [T, Hkv, Dv] of KV_STORE */
+    int64_t layer; /* attribute LAYER (KV_LAYER) of its nodes */
+    /* PAGED: as the K [T, Hkv, Dk] and V [T, Hkv, Dv] of KV_STORE; dim_v 0: keys alone */
+    uint32_t n_head, dim_k, dim_v;
     uint32_t flags;
     uint64_t n_state; /* STATE: numbers of a sequence, docs/ops.md; F32 */
 } mn_memory_layer;
@@ -1002,6 +1019,27 @@ typedef struct {
     uint32_t id_bytes; /* of an id, at most 4096; 0 without make_id */
     uint32_t pad;
 } mn_group;
+
+/* ---- "mn.types/1", optional beside a backend or a loader: types of a vendor ---------- */
+/* A type with an id of a vendor (MN_VENDOR). Ids are a plugin's own: the host joins the types of
+ * two plugins by name, gives each plugin its own id (0 for a type that the plugin does not name),
+ * and refuses two that differ in the numbers of dtype. Where a device's plugin does not have the
+ * type, the host unpacks weights by to_f32. */
+typedef struct {
+    uint32_t size, pad;
+    mn_str name; /* "vendor.q3x": a letter first, then [a-z0-9_.] with at least one '.' */
+    mn_dtype dtype;
+    /* Elements of blocks [block, block + n_blocks) of one row. planes: n_planes rows, whose ptr
+     * is the row's first block and whose strides are as in the file. Any thread. A backend may
+     * leave it NULL */
+    mn_status(MN_CALL *to_f32)(void *self, const mn_plane *planes, uint32_t n_planes,
+                               uint64_t block, uint64_t n_blocks, float *out);
+} mn_type;
+typedef struct {
+    uint32_t size, flags;
+    /* always the same; texts live as long as the plugin; MN_END past the last, at most 64 */
+    mn_status(MN_CALL *type_at)(void *self, uint32_t i, mn_type *, mn_error *);
+} mn_types;
 
 /* ==== loader =====================================================================================
  * The host opens and maps the files and checks bounds; the plugin parses. It opens no file and

@@ -250,23 +250,21 @@ INLINE void f8_e4m3_32_scales(const mnc_weight *w, const mnk_at *at, int64_t b, 
 }
 F32_PRODUCT(f8_e4m3_32, dot_block, unpack_block,
             (block_type){32, 32, f8_e4m3_32_scales, f8_e4m3_128_values})
-/* NF4: the codes are no integers times a scale, so that there are no kernels of bytes. Two of the
- * kernel's blocks have one scale. */
-INLINE void nf4_64_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m) {
+/* NF4 and FP4: the codes are no integers times a scale, so that there are no kernels of bytes. Two
+ * of the kernel's blocks have one scale. */
+INLINE void table4_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m) {
     (void)m;
     const uint8_t *scale = at->scale + (uint64_t)b / 2 * w->scale.step;
     const uint32_t dtype = w->scale.dtype;
     d[0] = mnk_load1(scale, dtype, 0);
 }
-INLINE void nf4_64_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {
+INLINE void table4_values(const float *table, const uint8_t *p, const float *d, VF *v) {
     float value[32];
-    (void)j;
-    (void)m;
     for (int i = 0; i < 16; i++) {
         const uint8_t high = p[i] >> 4;
         const uint8_t low = p[i] & 15;
-        value[2 * i] = mn_nf4_values[high];
-        value[2 * i + 1] = mn_nf4_values[low];
+        value[2 * i] = table[high];
+        value[2 * i + 1] = table[low];
     }
     const VF scale = v_set1(d[0]);
 #pragma GCC unroll 8
@@ -275,7 +273,18 @@ INLINE void nf4_64_values(const uint8_t *p, int j, const float *d, const float *
         v[i] = v_mul(scale, some);
     }
 }
-F32_PRODUCT(nf4_64, dot_block, unpack_block, (block_type){32, 16, nf4_64_scales, nf4_64_values})
+INLINE void nf4_64_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {
+    (void)j;
+    (void)m;
+    table4_values(mn_nf4_values, p, d, v);
+}
+INLINE void fp4_64_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {
+    (void)j;
+    (void)m;
+    table4_values(mn_fp4_values, p, d, v);
+}
+F32_PRODUCT(nf4_64, dot_block, unpack_block, (block_type){32, 16, table4_scales, nf4_64_values})
+F32_PRODUCT(fp4_64, dot_block, unpack_block, (block_type){32, 16, table4_scales, fp4_64_values})
 /* Columns in the order of activations: each has a scale and a bias of its own, from the row's. */
 INLINE void pick_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m) {
     int32_t pick[32];
@@ -345,5 +354,5 @@ MNK_BLOCKS(BLOCK_PRODUCT, )
 const mnk_linear V_ID(mnk_f32)[MNK_N_KERNELS] = {
     F32_KERNEL(f32, 1) F32_KERNEL(f16, 1) F32_KERNEL(bf16, 1) F32_KERNEL(f8_e5m2, 1)
         F32_KERNEL(f8_e4m3, 1) F32_KERNEL(f8_e4m3_128, 32) F32_KERNEL(f8_e4m3_32, 32)
-            F32_KERNEL(nf4_64, 64) F32_KERNEL(pick4_32, 32) F32_KERNEL(pick8_32, 32)
-                MNK_BLOCKS(F32_KERNEL, )};
+            F32_KERNEL(nf4_64, 64) F32_KERNEL(fp4_64, 64) F32_KERNEL(pick4_32, 32)
+                F32_KERNEL(pick8_32, 32) MNK_BLOCKS(F32_KERNEL, )};

@@ -17,7 +17,7 @@
 #define MNK_PLAIN_KERNELS(X, ...)                                                                  \
     X(f32, __VA_ARGS__)         X(f16, __VA_ARGS__)      X(bf16, __VA_ARGS__)                      \
     X(f8_e5m2, __VA_ARGS__)     X(f8_e4m3, __VA_ARGS__)  X(f8_e4m3_128, __VA_ARGS__)            \
-    X(f8_e4m3_32, __VA_ARGS__)  X(nf4_64, __VA_ARGS__)                              \
+    X(f8_e4m3_32, __VA_ARGS__)  X(nf4_64, __VA_ARGS__)   X(fp4_64, __VA_ARGS__)                   \
     X(pick4_32, __VA_ARGS__)    X(pick8_32, __VA_ARGS__)
 #define MNK_BLOCKS(X, ...)                                                                         \
     /* kernel      E    B   G  OFF MIN APART TOP */                                                \
@@ -65,6 +65,7 @@
     X(BF16, bf16, __VA_ARGS__)               X(F8_E5M2, f8_e5m2, __VA_ARGS__)                      \
     X(F8_E4M3, f8_e4m3, __VA_ARGS__)         X(F8_E4M3_128, f8_e4m3_128, __VA_ARGS__)       \
     X(F8_E4M3_32, f8_e4m3_32, __VA_ARGS__)   X(NF4_64, nf4_64, __VA_ARGS__)               \
+    X(FP4_64, fp4_64, __VA_ARGS__)                                                                 \
     X(PICK4_32, pick4_32, __VA_ARGS__)       X(PICK8_32, pick8_32, __VA_ARGS__)
 #define MNK_BLOCK_TYPES(X, ...)                                                                    \
     X(Q4_0, q4_0, __VA_ARGS__)                  X(Q4_1, q4_1, __VA_ARGS__)                         \

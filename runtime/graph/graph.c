@@ -134,42 +134,13 @@ void mn_gb_attr_f64(mn_model_graph *g, double value) {
     mn_gb_attr(g, bits);
 }
 
-static bool has_operand(const mn_graph *g, const mn_node *n, uint32_t in) {
-    return n->n_in > in && g->operands[n->in_off + in] >= 0;
-}
-
-static uint32_t sample_contract(const mn_graph *g, const mn_node *n) {
-    if (has_operand(g, n, MN_SAMPLE_BREAKERS))
-        return 4;
-    return has_operand(g, n, MN_SAMPLE_DRAFT) ? 3 : 2;
-}
-
-/* The lowest contract that describes a node: builders use what later ones add only where they
- * must. */
-static uint32_t graph_contract_of(const mn_graph *g, const mn_node *n) {
-    const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
-    if (n->op == MN_OP_SAMPLE)
-        return sample_contract(g, n);
-    if (n->op == MN_OP_RMS_NORM)
-        return g->tensors[g->operands[n->in_off + MN_RMS_NORM_WEIGHT]].n_dim;
-    if (n->op == MN_OP_ACT)
-        return mn_node_attr(g, n, MN_ACT_ATTR_KIND) >= MN_ACT_SIGMOID ? 2 : 1;
-    if (n->op == MN_OP_GLU)
-        return mn_node_attr(g, n, MN_GLU_ATTR_KIND) >= MN_ACT_SIGMOID ? 2 : 1;
-    if (n->op != MN_OP_ATTENTION)
-        return mn_op_find(n->op)->contract;
-    if (n->n_attr > bidirectional && g->attrs[n->attr_off + bidirectional])
-        return 2;
-    return 1;
-}
-
 void mn_gb_end(mn_model_graph *g) {
     mn_graph *abi = &g->abi;
     mn_node *n = &g->node;
     if (g->status)
         return;
     n->out_off = n->in_off + n->n_in;
-    n->contract = graph_contract_of(abi, n);
+    n->contract = mn_op_contract_of(abi, n);
     mn_node *to = graph_append(g, &abi->nodes, &g->cap_nodes, abi->n_nodes, sizeof *to);
     if (!to)
         return;

@@ -277,6 +277,8 @@ typedef struct {
         n_attr;
 } mn_op_info;
 const mn_op_info *mn_op_find(uint32_t id); /* NULL = unknown or reserved */
+/* The lowest contract that describes a node of a known op; operands and attributes are set. */
+uint32_t mn_op_contract_of(const mn_graph *g, const mn_node *n);
 /* Names of operand and attribute i of a node as ops.def has them; "?" = not in the table. */
 const char *mn_op_input_name(const mn_node *n, uint32_t i);
 const char *mn_op_output_name(const mn_node *n, uint32_t i);

@@ -15,12 +15,13 @@ typedef struct {
     int need;
     const char *name;
     const char *type; /* of an attribute: "INT" or "F64" */
+    const char *doc;  /* begins with "contract N" if that one brought the operand or attribute */
 } row;
 static const row rows[] = {
-#define MN_OP(n, i, c, s) {OP, i, c, 0, #n, NULL},
-#define MN_IN(n, o, t, s, need, d) {IN, MN_OP_##n, 0, need, #o, NULL},
-#define MN_OUT(n, o, t, s, need, d) {OUT, MN_OP_##n, 0, need, #o, NULL},
-#define MN_ATTR(n, a, t, d) {ATTR, MN_OP_##n, 0, 0, #a, #t},
+#define MN_OP(n, i, c, s) {OP, i, c, 0, #n, NULL, s},
+#define MN_IN(n, o, t, s, need, d) {IN, MN_OP_##n, 0, need, #o, NULL, d},
+#define MN_OUT(n, o, t, s, need, d) {OUT, MN_OP_##n, 0, need, #o, NULL, d},
+#define MN_ATTR(n, a, t, d) {ATTR, MN_OP_##n, 0, 0, #a, #t, d},
 #define MN_TEXT(n, t)
 #include "graph/ops.def"
 };
@@ -97,9 +98,10 @@ static const row *nth(uint32_t id, int kind, uint32_t i) {
     return NULL;
 }
 
-const char *mn_op_input_name(const mn_node *n, uint32_t i) {
+/* The row of input i, in whose group it may be. */
+static const row *input_row(const mn_node *n, uint32_t i) {
     uint32_t lead = 0;
-    uint32_t per_group = op_shape(n->op).n_in_repeated;
+    const uint32_t per_group = op_shape(n->op).n_in_repeated;
     const row *r = nth(n->op, IN, 0);
     while (r && r->need != REPEATED)
         r = nth(n->op, IN, ++lead);
@@ -107,7 +109,11 @@ const char *mn_op_input_name(const mn_node *n, uint32_t i) {
         i -= per_group * (n->n_out - 1);
     else if (per_group && i >= lead)
         i = lead + (i - lead) % per_group;
-    r = nth(n->op, IN, i);
+    return nth(n->op, IN, i);
+}
+
+const char *mn_op_input_name(const mn_node *n, uint32_t i) {
+    const row *r = input_row(n, i);
     if (r)
         return r->name;
     return "?";
@@ -126,6 +132,52 @@ const char *mn_op_attr_name(const mn_node *n, uint32_t i, bool *is_f64) {
     if (r)
         return r->name;
     return "?";
+}
+
+/* ---- contracts ------------------------------------------------------------------------------- */
+/* The contract that brought a row; rows of the first do not say so. */
+static uint32_t row_contract(const row *r) {
+    static const char word[] = "contract ";
+    if (r && !strncmp(r->doc, word, sizeof word - 1))
+        return (uint32_t)(r->doc[sizeof word - 1] - '0');
+    return 1;
+}
+
+/* What no row of its own brought: a value of an attribute, a shape, an operand that is left out. */
+static uint32_t contract_of_case(const mn_graph *g, const mn_node *n) {
+    const int32_t *in = g->operands + n->in_off;
+    switch (n->op) {
+    case MN_OP_RMS_NORM:
+        return g->tensors[in[MN_RMS_NORM_WEIGHT]].n_dim;
+    case MN_OP_LINEAR:
+        return g->tensors[in[MN_LINEAR_WEIGHT]].n_dim - 1;
+    case MN_OP_KV_STORE:
+        return in[MN_KV_STORE_V] < 0 ? 2 : 1;
+    case MN_OP_MOE_COMBINE:
+        return in[MN_MOE_COMBINE_WEIGHTS] < 0 ? 2 : 1;
+    case MN_OP_ACT:
+    case MN_OP_GLU: /* KIND is the first attribute of both */
+        if (mn_node_attr(g, n, MN_ACT_ATTR_KIND) == MN_ACT_XIELU)
+            return 3;
+        return mn_node_attr(g, n, MN_ACT_ATTR_KIND) >= MN_ACT_SIGMOID ? 2 : 1;
+    case MN_OP_MOE_ROUTE:
+        return mn_node_attr(g, n, MN_MOE_ROUTE_ATTR_KIND) == MN_ROUTE_SPARSEMIXER ? 2 : 1;
+    case MN_OP_SAMPLE: /* LOGPROB, TOP_IDS and ids of NaN */
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+uint32_t mn_op_contract_of(const mn_graph *g, const mn_node *n) {
+    uint32_t contract = contract_of_case(g, n);
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (g->operands[n->in_off + i] >= 0)
+            contract = MN_MAX(contract, row_contract(input_row(n, i)));
+    for (uint32_t i = 0; i < n->n_attr; i++)
+        if (g->attrs[n->attr_off + i])
+            contract = MN_MAX(contract, row_contract(nth(n->op, ATTR, i)));
+    return contract;
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
@@ -157,8 +209,10 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
 static bool in_required(const mn_op_info *op, uint32_t n_out, uint32_t j) {
     const uint32_t fixed = op->n_in - op->n_in_repeated - op->n_in_after;
     const uint32_t groups = op->n_in_repeated * n_out;
-    if (!op->n_in_repeated || j < fixed)
-        return j < op->n_in_required;
+    if (!op->n_in_repeated || j < fixed) {
+        const row *r = nth(op->id, IN, j);
+        return r && r->need == REQUIRED;
+    }
     return j < fixed + groups && (j - fixed) % op->n_in_repeated == 0;
 }
 
@@ -216,8 +270,18 @@ static int64_t columns(const mn_tensor *t) {
     return n;
 }
 
+// x: [T, H, K]   w: [H, N, K]   y: [T, H, N]
+static bool fits_heads(const mn_tensor *x, const mn_tensor *w, const mn_tensor *y) {
+    if (x->n_dim != 3 || y->n_dim != 3 || x->dim[0] != y->dim[0])
+        return false;
+    return x->dim[1] == w->dim[0] && y->dim[1] == w->dim[0] && x->dim[2] == w->dim[2] &&
+           y->dim[2] == w->dim[1];
+}
+
 // x: [T, K or H, D]   w: [N, K]   y: [T, N or H, D]
 static bool fits_linear(const mn_tensor *x, const mn_tensor *w, const mn_tensor *y) {
+    if (w->n_dim == 3)
+        return fits_heads(x, w, y);
     if (w->n_dim != 2 || x->dim[0] != y->dim[0])
         return false;
     return w->dim[1] == columns(x) && w->dim[0] == columns(y);

@@ -42,7 +42,7 @@ static bool is_block(uint32_t t) {
 }
 static bool has_a8(uint32_t t) {
     return is_block(t) && t != MN_F8_E4M3_128 && t != MN_F8_E4M3_32 && t != MN_NF4_64 &&
-           t != MN_PICK4_32 && t != MN_PICK8_32;
+           t != MN_FP4_64 && t != MN_PICK4_32 && t != MN_PICK8_32;
 }
 
 /* Every case is one that both can run: what is refused is not left out in silence. */
