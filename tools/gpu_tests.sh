@@ -3,7 +3,7 @@
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
 # PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations) batch session (late
-# stops, forks, reuse) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
+# stops, forks, reuse) hybrid (sessions with states) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
 # memory another process holds) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
 # ranks takes MINERVA_CUDA_REPEAT=4, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1. Bench, memory and split take their model
@@ -26,7 +26,7 @@ if [ "${1:-}" = pack ]; then
     for f in test_cuda test_cuda_lost test_states bench_ahead bench_cuda sweep_cuda cuda_gemm cuda_attention cuda_state gpu_hold libold_driver.so; do
         cp "$build/tests/kernels/$f" "$to/tests/kernels/"
     done
-    for f in session requests scores; do
+    for f in session requests scores hybrid; do
         cp "$build/tests/unit/test_$f" "$to/tests/unit/"
     done
     for d in plugins loaders; do
@@ -44,7 +44,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm attention state lost check golden forms models encoders segments batch session driver twice group_stub ranks_stub memory split memcheck racecheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm attention state lost check golden forms models encoders segments batch session hybrid driver twice group_stub ranks_stub memory split memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -257,6 +257,7 @@ for part in "$@"; do
         step requests "$build/tests/unit/test_requests" "$story" cuda:0
         step scores "$build/tests/unit/test_scores" "$story"
         ;;
+    hybrid) step hybrid "$build/tests/unit/test_hybrid" cuda:0 granite4-h qwen3-next falcon-h1 lfm2 mamba2 ;;
     driver | twice | group | group_stub | ranks | ranks_stub | memory | split | memcheck | racecheck) step "$part" "$part" ;;
     bench)
         step "bench kernels" "$build/tests/kernels/bench_cuda"
