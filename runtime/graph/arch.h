@@ -60,6 +60,8 @@ int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form f
 int32_t mn_b_add_shared(mn_model_graph *g, int32_t sum, int32_t x, mn_glu_form form);
 /* mn_b_experts with the router ffn_gate_inp of x, and mn_b_add_shared. */
 int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form);
+/* mn_b_moe in layers with experts, mn_b_glu in dense ones. */
+int32_t mn_b_feed_forward(mn_model_graph *g, int32_t x);
 /* ---- arch_state.c. Layers with a state ---- */
 int32_t mn_b_mamba2(mn_model_graph *g, int32_t x); /* ssm_in to ssm_out, gated */
 /* attn_qkv and attn_gate, or ssm_in with both of a head side by side, or ssm_q, ssm_k, ssm_v; to

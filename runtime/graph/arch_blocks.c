@@ -293,6 +293,13 @@ int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
     return mn_b_add_shared(g, mn_b_experts(g, x, logits, form), x, form);
 }
 
+int32_t mn_b_feed_forward(mn_model_graph *g, int32_t x) {
+    const mn_glu_form plain = {0};
+    if (!mn_g_layer(g)->n_expert)
+        return mn_b_glu(g, x);
+    return mn_b_moe(g, x, plain);
+}
+
 /* ---- begin, end ------------------------------------------------------------------------------ */
 int32_t mn_b_residual(mn_model_graph *g, int32_t x, int32_t y) {
     const double scale = g->hp.residual_scale;

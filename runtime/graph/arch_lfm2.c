@@ -8,7 +8,6 @@ static int32_t last_norm(mn_model_graph *g, int32_t x, const char *stem) {
 }
 
 void mn_arch_lfm2(mn_model_graph *g) {
-    const mn_glu_form plain = {0};
     int32_t x = mn_b_embed(g, 1);
     while (mn_g_next_layer(g)) {
         int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
@@ -18,11 +17,7 @@ void mn_arch_lfm2(mn_model_graph *g) {
             y = mn_b_short_conv(g, y);
         x = mn_g_add(g, x, y);
         y = mn_b_rms(g, x, "blk.%d.ffn_norm");
-        if (mn_g_layer(g)->n_expert)
-            y = mn_b_moe(g, y, plain);
-        else
-            y = mn_b_glu(g, y);
-        x = mn_g_add(g, x, y);
+        x = mn_g_add(g, x, mn_b_feed_forward(g, y));
     }
     mn_b_head(g, x, last_norm);
 }

@@ -13,13 +13,7 @@ void mn_arch_llama(mn_model_graph *g) {
         x = mn_b_residual(g, x, y);
         const bool usual = mn_g_has(g, "blk.%d.ffn_norm.weight");
         y = mn_b_rms(g, x, usual ? "blk.%d.ffn_norm" : "blk.%d.post_attention_norm");
-        /* some layers may be dense */
-        const bool experts = mn_g_layer(g)->n_expert > 0;
-        if (experts)
-            y = mn_b_moe(g, y, (mn_glu_form){0});
-        else
-            y = mn_b_glu(g, y);
-        x = mn_b_residual(g, x, y);
+        x = mn_b_residual(g, x, mn_b_feed_forward(g, y));
     }
     mn_b_head(g, x, mn_b_rms);
 }

@@ -59,13 +59,6 @@ void mn_arch_nemotron_h(mn_model_graph *g) {
 }
 
 /* ---- Granite 4 H, Bamba ---------------------------------------------------------------------- */
-static int32_t experts_and_mlp(mn_model_graph *g, int32_t x) {
-    const mn_glu_form plain = {0};
-    if (!mn_g_layer(g)->n_expert)
-        return mn_b_glu(g, x);
-    return mn_b_moe(g, x, plain);
-}
-
 void mn_arch_granite_hybrid(mn_model_graph *g) {
     const double scale = g->hp.embd_scale;
     int32_t x = mn_b_embed(g, scale > 0 ? scale : 1);
@@ -77,7 +70,7 @@ void mn_arch_granite_hybrid(mn_model_graph *g) {
             y = mn_b_mamba2(g, y);
         x = mn_b_residual(g, x, y);
         y = mn_b_rms(g, x, "blk.%d.ffn_norm");
-        x = mn_b_residual(g, x, experts_and_mlp(g, y));
+        x = mn_b_residual(g, x, mn_b_feed_forward(g, y));
     }
     mn_b_head(g, x, mn_b_rms);
 }

@@ -43,7 +43,6 @@ static int32_t gated_attention(mn_model_graph *g, int32_t x) {
 }
 
 void mn_arch_qwen3next(mn_model_graph *g) {
-    const mn_glu_form plain = {0};
     int32_t x = mn_b_embed(g, 1);
     while (mn_g_next_layer(g)) {
         int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
@@ -53,11 +52,7 @@ void mn_arch_qwen3next(mn_model_graph *g) {
             y = mn_b_delta(g, y, g->hp.norm_eps);
         x = mn_g_add(g, x, y);
         y = mn_b_rms(g, x, "blk.%d.post_attention_norm");
-        if (mn_g_layer(g)->n_expert)
-            y = mn_b_moe(g, y, plain);
-        else
-            y = mn_b_glu(g, y);
-        x = mn_g_add(g, x, y);
+        x = mn_g_add(g, x, mn_b_feed_forward(g, y));
     }
     mn_b_head(g, x, mn_b_rms);
 }
