@@ -32,9 +32,8 @@ static void launch_conv(mng_run *r, const mng_unit *u) {
                  .y = cu_out_f32(r, n, MN_CONV_STATE_OUT_Y),
                  .C = (int)shape.channels,
                  .W = (int)shape.width};
-    if (has_rows(&a.s)) {
+    if (has_rows(&a.s))
         cu_conv_run(r->step->stream, &a);
-    }
 }
 
 /* SSM_SCAN and GATED_DELTA. */
@@ -64,34 +63,10 @@ static void launch_scan(mng_run *r, const mng_unit *u) {
                  .a_log = from.a_log,
                  .each = from.each,
                  .in_turn = from.in_turn};
-    if (has_rows(&a.s)) {
+    if (has_rows(&a.s))
         cu_scan_run(r->step->stream, &a);
-    }
 }
 
-/* ---- verdicts -------------------------------------------------------------------------------- */
-static uint32_t conv_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
-    const mn_conv_shape s = mnp_conv_shape(g, n);
-    if (s.width > CU_CONV_MOST) {
-        return MNG_LENGTH;
-    }
-    return mng_state_verdict(d, g, n);
-}
-static uint32_t scan_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
-    const mn_ssm_shape s = mnp_ssm_shape(g, n);
-    if (s.n > CU_SCAN_MOST) {
-        return MNG_HEAD;
-    }
-    return mng_state_verdict(d, g, n);
-}
-static uint32_t delta_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
-    const mn_delta_shape s = mnp_delta_shape(g, n);
-    if (s.dim_k > CU_SCAN_MOST) {
-        return MNG_HEAD;
-    }
-    return mng_state_verdict(d, g, n);
-}
-
-const mng_op cu_op_conv_state = {MN_OP_CONV_STATE, 1, conv_verdict, NULL, launch_conv};
-const mng_op cu_op_ssm_scan = {MN_OP_SSM_SCAN, 1, scan_verdict, NULL, launch_scan};
-const mng_op cu_op_gated_delta = {MN_OP_GATED_DELTA, 1, delta_verdict, NULL, launch_scan};
+const mng_op cu_op_conv_state = {MN_OP_CONV_STATE, 1, mng_state_verdict, NULL, launch_conv};
+const mng_op cu_op_ssm_scan = {MN_OP_SSM_SCAN, 1, mng_state_verdict, NULL, launch_scan};
+const mng_op cu_op_gated_delta = {MN_OP_GATED_DELTA, 1, mng_state_verdict, NULL, launch_scan};

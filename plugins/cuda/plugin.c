@@ -21,6 +21,8 @@ const mng_backend cu_gpu = {
     .context_bytes = sizeof(mn_context),
     .limits = {.kv = {CU_PAGE_TOKENS, 8, CU_MAX_HEAD},
                .max_experts = CU_MAX_EXPERTS,
+               .max_taps = CU_CONV_MOST,
+               .max_state = CU_SCAN_MOST,
                .view_align = 4,
                .slack = 256},
     .query = plugin_query,

@@ -22,6 +22,8 @@ extern "C" {
 typedef struct {
     mnp_kv_rules kv;      /* pages, padding of heads, the longest head */
     uint32_t max_experts; /* of a routed layer */
+    uint32_t max_taps;    /* of CONV_STATE; 0: any number */
+    uint32_t max_state;   /* numbers of a column of SSM_SCAN and GATED_DELTA; 0: any */
     uint32_t view_align;  /* elements: dense views that begin at others are copied; 0: 1 */
     uint32_t slack;       /* bytes behind the scratch: kernels read whole vectors */
     uint32_t segments;    /* of a queue's ring, up to MNG_SEGMENTS; 0: so many */

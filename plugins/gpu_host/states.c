@@ -5,12 +5,22 @@
 #include "state_nodes.h"
 #include <math.h>
 
+/* Whether n is at most `most`; 0: any. */
+static bool within(int64_t n, uint32_t most) {
+    return !most || n <= (int64_t)most;
+}
+
 uint32_t mng_state_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
-    (void)dev;
-    if (mnp_n_state(g, n)) {
-        return MNG_OK;
-    }
-    return MNG_SHAPE;
+    const mng_limits *l = &mng_backend_of(dev)->limits;
+    if (!mnp_n_state(g, n))
+        return MNG_SHAPE;
+    if (n->op == MN_OP_CONV_STATE && !within(mnp_conv_shape(g, n).width, l->max_taps))
+        return MNG_LENGTH;
+    if (n->op == MN_OP_SSM_SCAN && !within(mnp_ssm_shape(g, n).n, l->max_state))
+        return MNG_HEAD;
+    if (n->op == MN_OP_GATED_DELTA && !within(mnp_delta_shape(g, n).dim_k, l->max_state))
+        return MNG_HEAD;
+    return MNG_OK;
 }
 
 mng_states mng_states_of(const mng_run *r, const mng_unit *u) {
@@ -35,9 +45,8 @@ mng_states mng_states_of(const mng_run *r, const mng_unit *u) {
 
 static float float_attr(const mn_graph *g, const mn_node *n, uint32_t i, float otherwise) {
     const double v = mnp_attr_f64(g, n, i);
-    if (v == 0) {
+    if (v == 0)
         return otherwise;
-    }
     return (float)v;
 }
 
@@ -89,11 +98,10 @@ static mng_scan scan_of_delta(const mn_graph *g, const mn_node *n) {
 
 mng_scan mng_scan_of(const mn_graph *g, const mn_node *n) {
     mng_scan s;
-    if (n->op == MN_OP_SSM_SCAN) {
+    if (n->op == MN_OP_SSM_SCAN)
         s = scan_of_ssm(g, n);
-    } else {
+    else
         s = scan_of_delta(g, n);
-    }
     s.y = mnp_out(g, n, 0);
     return s;
 }

@@ -23,9 +23,8 @@ static void enqueue_with_states(mng_run *r, const mng_states *s, const ocl_launc
     refs[all.n_refs++] = mng_operand(r, s->memory);
     for (uint32_t i = 1; i < OCL_KV_PARTS; i++) {
         mng_ref part = mng_absent(r);
-        if (i < b->n_parts) {
+        if (i < b->n_parts)
             part = (mng_ref){b->mem[i], 0};
-        }
         refs[all.n_refs++] = part;
     }
     all.refs = refs;
@@ -94,14 +93,6 @@ static void scan_state(mng_run *r, const mng_unit *u) {
                                       .grid = ocl_items((int64_t)a.H * a.dim, s.Q, 1)});
 }
 
-static uint32_t conv_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
-    const mn_conv_shape s = mnp_conv_shape(g, n);
-    if (s.width > OCL_CONV_MOST) {
-        return MNG_LENGTH;
-    }
-    return mng_state_verdict(d, g, n);
-}
-
-const mng_op ocl_op_conv_state = {MN_OP_CONV_STATE, 1, conv_verdict, NULL, conv_state};
+const mng_op ocl_op_conv_state = {MN_OP_CONV_STATE, 1, mng_state_verdict, NULL, conv_state};
 const mng_op ocl_op_ssm_scan = {MN_OP_SSM_SCAN, 1, mng_state_verdict, NULL, scan_state};
 const mng_op ocl_op_gated_delta = {MN_OP_GATED_DELTA, 1, mng_state_verdict, NULL, scan_state};

@@ -29,6 +29,7 @@ static const mng_backend backend = {
     .context_bytes = sizeof(mn_context),
     .limits = {.kv = {OCL_PAGE_TOKENS, OCL_PIECE, OCL_MAX_HEAD},
                .max_experts = OCL_MAX_EXPERTS,
+               .max_taps = OCL_CONV_MOST,
                .slack = 256,
                .segments = 16},
     .init = plugin_init,
