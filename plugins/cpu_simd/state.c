@@ -20,9 +20,8 @@ static const mnk_state *rows_of_node(const mnc_call *c) {
 
 /* n numbers of a vector of weights as f32. */
 static void weights_as_f32(const mnc_weight *w, int64_t n, float *out) {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         out[i] = mnk_load1(w->data, w->dtype.id, i);
-    }
 }
 
 /* A or -exp(A), for each head `repeat` times. */
@@ -31,12 +30,10 @@ static void rates_of(const mnc_call *c, uint32_t a, bool is_log, int64_t n_head,
     const mnc_weight *w = c->in[a].weight;
     for (int64_t h = n_head; h-- > 0;) {
         float rate = mnk_load1(w->data, w->dtype.id, h);
-        if (is_log) {
+        if (is_log)
             rate = -expf(rate);
-        }
-        for (int64_t i = 0; i < repeat; i++) {
+        for (int64_t i = 0; i < repeat; i++)
             out[h * repeat + i] = rate;
-        }
     }
 }
 
@@ -76,29 +73,25 @@ static void conv_load_block(conv *v, int64_t block) {
     const int64_t width = v->shape.width;
     v->c0 = block * CONV_BLOCK;
     v->n = v->shape.channels - v->c0;
-    if (v->n > CONV_BLOCK) {
+    if (v->n > CONV_BLOCK)
         v->n = CONV_BLOCK;
-    }
     const uint8_t *first = mnc_row(w, v->c0);
     const bool dense =
         w->dtype.id == MN_F32 && !w->groups && w->row_bytes == (uint64_t)width * sizeof(float);
     const float *stored = v->stored;
-    if (dense) {
+    if (dense)
         stored = (const float *)first;
-    }
     for (int64_t i = 0; !dense && i < v->n; i++) {
         const uint8_t *row = mnc_row(w, v->c0 + i);
         float *to = v->stored + i * width;
-        for (int64_t j = 0; j < width; j++) {
+        for (int64_t j = 0; j < width; j++)
             to[j] = mnk_load1(row, w->dtype.id, j);
-        }
     }
     v->rows->conv_turn(stored, v->n, width, v->weight);
     if (!bias)
         return;
-    for (int64_t i = 0; i < v->n; i++) {
+    for (int64_t i = 0; i < v->n; i++)
         v->bias[i] = mnk_load1(bias->data, bias->dtype.id, v->c0 + i);
-    }
 }
 
 /* A row's inputs are read where they lie: in x, or in the state that the step begins with, which is
@@ -111,14 +104,12 @@ static void conv_sequence(const conv *v, const mnc_sequence *s) {
     float *y = (float *)c->out[MN_CONV_STATE_OUT_Y].ptr + v->c0;        /* [T, C] */
     const float *bias = NULL;
     const int32_t *row_pos = mnc_row_pos(c);
-    if (mnc_optional(c, MN_CONV_STATE_BIAS)) {
+    if (mnc_optional(c, MN_CONV_STATE_BIAS))
         bias = v->bias;
-    }
     for (int64_t j = 0; j < past; j++) {
         v->x[j] = v->zeros;
-        if (s->from) {
+        if (s->from)
             v->x[j] = s->from + j * n_channel + v->c0;
-        }
     }
     for (int64_t t = s->row_lo; t < s->row_hi; t++) {
         if (row_pos[t] < 0)
@@ -151,9 +142,8 @@ void mnk_conv_node(const mnc_call *c, mnc_worker *w) {
         mnc_sequence s;
         if (!mnc_sequence_at(c, i % n_seqs, &s))
             continue;
-        if (block != loaded) {
+        if (block != loaded)
             conv_load_block(&v, block);
-        }
         loaded = block;
         conv_sequence(&v, &s);
     }
@@ -197,9 +187,8 @@ static bool unit_at(const mnc_call *c, const heads *s, int64_t i, unit *u) {
     u->head = i / n_blocks % s->n_head;
     u->col = i % n_blocks * MNK_STATE_COLS;
     u->cols = s->dim - u->col;
-    if (u->cols > MNK_STATE_COLS) {
+    if (u->cols > MNK_STATE_COLS)
         u->cols = MNK_STATE_COLS;
-    }
     const int64_t column = u->head * s->dim + u->col;
     const int64_t at = column * s->n;
     const int64_t n = s->n * u->cols;
@@ -224,9 +213,8 @@ static mnk_state_row unit_row(const heads *s, const unit *u) {
 
 /* Behind the rows of a sequence: where it had none, the state is carried. */
 static void unit_carry(const mnk_state_row *r) {
-    if (r->from != r->to) {
+    if (r->from != r->to)
         memcpy(r->to, r->from, (size_t)(r->n * r->cols) * sizeof(float));
-    }
 }
 
 static int64_t n_units(const mnc_call *c, const heads *s) {
@@ -280,9 +268,8 @@ void mnk_scan_prepare(const mnc_call *c, mnc_worker *w) {
     float *bias = rate + n_head;
     int64_t lo;
     int64_t hi;
-    if (most != 0) {
+    if (most != 0)
         limit = (float)most;
-    }
     mnc_range(w, c->in[MN_SSM_SCAN_DT].rows, 1, &lo, &hi);
     rates_of(c, MN_SSM_SCAN_A, is_log, n_head, 1, rate);
     weights_as_f32(dt_bias, n_head, bias);
@@ -365,9 +352,8 @@ static delta delta_sizes(const mn_delta_shape *s) {
     delta v = {.shape = *s};
     v.heads = (heads){s->n_head_v, s->dim_v, s->dim_k};
     v.of_head = 1;
-    if (s->per_element) {
+    if (s->per_element)
         v.of_head = s->dim_k;
-    }
     v.n_decay = s->n_head_v * v.of_head;
     v.shared = v.n_decay + s->n_head_v + 2 * s->n_head_k;
     v.k_width = s->n_head_k * s->dim_k;
@@ -394,9 +380,8 @@ static float over_length(const delta *v, const float *x, double eps, double fact
     double sum = v->rows->squares(x, n);
     if (!(sum <= FLT_MAX)) {
         sum = 0;
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             sum += (double)x[i] * x[i];
-        }
     }
     return (float)(factor / sqrt(sum + eps));
 }
@@ -409,9 +394,8 @@ static void delta_lengths(const delta *v, int64_t t, float *out) {
     const float *q = v->qkv + t * v->width;
     const float *k = q + v->k_width;
     double scale = mnc_attr_f64(v->call, MN_GATED_DELTA_ATTR_SCALE);
-    if (scale == 0) {
+    if (scale == 0)
         scale = 1 / sqrt((double)dim);
-    }
     for (int64_t h = 0; h < n_head; h++) {
         out[h] = over_length(v, q + h * dim, eps, scale);
         out[n_head + h] = over_length(v, k + h * dim, eps, 1);
@@ -431,9 +415,8 @@ void mnk_delta_prepare(const mnc_call *c, mnc_worker *w) {
     float *bias = rate + n;
     int64_t lo;
     int64_t hi;
-    if (beta_scale != 0) {
+    if (beta_scale != 0)
         by = (float)beta_scale;
-    }
     mnc_range(w, c->in[MN_GATED_DELTA_QKV].rows, 1, &lo, &hi);
     rates_of(c, MN_GATED_DELTA_A, is_log, n_head, v.of_head, rate);
     weights_as_f32(c->in[MN_GATED_DELTA_DT_BIAS].weight, n, bias);
@@ -459,9 +442,8 @@ static void delta_fill(const delta *v, const unit *u, int64_t t, mnk_state_row *
     const float *k_by = q_by + s->n_head_k;
     float *y = v->call->out[MN_GATED_DELTA_OUT_Y].ptr; /* [T, Hv, Dv] */
     int64_t at = u->head / (s->n_head_v / s->n_head_k);
-    if (v->in_turn) {
+    if (v->in_turn)
         at = u->head % s->n_head_k;
-    }
     r->decay = decay + u->head * v->of_head;
     r->read = q + at * s->dim_k;
     r->write = k + at * s->dim_k;
@@ -470,9 +452,8 @@ static void delta_fill(const delta *v, const unit *u, int64_t t, mnk_state_row *
     r->y_by = q_by[at];
     r->x_by = beta[u->head] * k_by[at];
     r->known_by = k_by[at];
-    if (!r->each) {
+    if (!r->each)
         r->known_by *= *r->decay;
-    }
 }
 
 void mnk_delta_node(const mnc_call *c, mnc_worker *w) {
