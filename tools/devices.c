@@ -139,6 +139,48 @@ static void print_step(const cJSON *step, out_file *out) {
     out_puts(out, "\n");
 }
 
+/* Placements that were considered because memory is short. */
+static void print_options(const cJSON *placement, out_file *out) {
+    char need[32], room[32];
+    const cJSON *o;
+    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(placement, "options")) {
+        const double n = record_number(o, "experts_on_cpu");
+        const int whole = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "whole_layers"));
+        const int chosen = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "chosen"));
+        if (n > 0)
+            out_printf(out, "  option: experts of %.0f layer%s on the CPU%s", n, n > 1 ? "s" : "",
+                       whole ? ", and whole layers" : "");
+        else
+            out_printf(out, "  option: whole layers on the CPU");
+        if (*record_text(o, "reason"))
+            out_printf(out, ": %s", record_text(o, "reason"));
+        else
+            out_printf(out, ": %.4g t/s, prompts %.4g t/s; %s of %s",
+                       record_number(o, "decode_tokens_per_s"),
+                       record_number(o, "prompt_tokens_per_s"),
+                       devices_command_bytes_of(o, "need", need),
+                       devices_command_bytes_of(o, "free", room));
+        out_printf(out, "%s\n", chosen ? "; chosen: the fastest" : "");
+    }
+}
+
+/* What each device of the placement needs for all its segments. */
+static void print_totals(const cJSON *placement, out_file *out) {
+    char a[32], b[32], c[32], d[32], e[32], f[32];
+    const cJSON *t;
+    cJSON_ArrayForEach(t, cJSON_GetObjectItemCaseSensitive(placement, "devices")) {
+        out_printf(
+            out, "  %s: %.0f segment%s, weights %s, KV %s, scratch %s, crossing %s: %s",
+            record_text(t, "device"), record_number(t, "segments"),
+            record_number(t, "segments") > 1 ? "s" : "", devices_command_bytes_of(t, "weights", a),
+            devices_command_bytes_of(t, "kv", b), devices_command_bytes_of(t, "scratch", c),
+            devices_command_bytes_of(t, "boundary", d), devices_command_bytes_of(t, "need", e));
+        if (record_number(t, "free") > 0)
+            out_printf(out, " of %s free", devices_command_bytes_of(t, "free", f));
+        out_puts(out, "\n");
+    }
+}
+
 /* The chosen devices, and the nodes and layers of each. */
 static void print_placement(const cJSON *placement, out_file *out) {
     const cJSON *s;
@@ -156,6 +198,8 @@ static void print_placement(const cJSON *placement, out_file *out) {
         out_printf(out, ": %s, %s\n", record_text(s, "device"),
                    devices_command_bytes_of(s, "need", need));
     }
+    print_totals(placement, out);
+    print_options(placement, out);
     const record_cost cost = record_sequence_cost(placement);
     out_printf(out, "  %s\n", record_cost_text(&cost, text));
     out_printf(

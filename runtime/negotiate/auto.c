@@ -159,10 +159,6 @@ void mn_order_add_ranked(const mn_chooser *c, mn_order *w, bool cpu_only, bool o
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out) {
-    return mn_plan_make(c->p->offers, c->g, c->r, w->at, w->n, out, c->err);
-}
-
 void mn_plan_adopt(mn_chooser *c, mn_plan *plan) {
     mn_plan_free(&c->plan);
     c->plan = *plan;
@@ -283,8 +279,11 @@ static mn_status try_layers(mn_chooser *c, bool cpu_only) {
     if (!promise_layers(c, cpu_only, &w))
         return MN_OK;
     mn_status st = mn_plan_order(c, &w, &plan);
+    const mn_order all = w;
     if (!st && !plan.status)
         st = drop_small(c, &w, &plan);
+    if (!st)
+        st = mn_options_try(c, &all, &plan);
     const bool better = !st && !plan.status && gains(c, &plan);
     for (uint32_t k = 0; k < w.n && !st; k++) {
         const mn_offer *o = mn_offer_at(c, w.at[k]);
@@ -334,6 +333,19 @@ static mn_status try_parts(mn_chooser *c) {
         if (is_partial(c, i) && !mn_in_plan(c, i))
             st = try_part(c, i);
     return st;
+}
+
+/* The user says where experts are: the fastest device that can do all the rest, and the CPU. */
+static mn_status try_fixed(mn_chooser *c, bool cpu_only) {
+    mn_order ranked = {.n = 0};
+    mn_order w = {.n = 0};
+    if (!mn_experts_are_fixed(c))
+        return MN_OK;
+    mn_order_add_ranked(c, &ranked, cpu_only, false);
+    for (uint32_t k = 0; k < ranked.n; k++)
+        if (mn_can_all(c, ranked.at[k]))
+            mn_order_add(&w, ranked.at[k]);
+    return adopt_order(c, &w);
 }
 
 /* Whatever covers the graph together; partial devices first, for the others could do all. */
@@ -453,6 +465,9 @@ mn_status mn_choose_auto(mn_chooser *c, bool cpu_only) {
     if (st)
         return st;
     mn_rate_all(c, true);
+    st = try_fixed(c, cpu_only);
+    if (st || mn_has_plan(c))
+        return st;
     st = try_single(c, false);
     if (!st && !cpu_only)
         st = try_groups(c);

@@ -1,5 +1,6 @@
-/* choose.h -- the choice among plans, in three files: auto.c chooses for auto, list.c chooses by
- * the user's list, negotiate.c begins and ends a negotiation and writes the reasons. */
+/* choose.h -- the choice among plans, in four files: auto.c chooses for auto, list.c chooses by the
+ * user's list, options.c places routed experts, negotiate.c begins and ends a negotiation and
+ * writes the reasons. */
 #ifndef MN_CHOOSE_H
 #define MN_CHOOSE_H
 #include "negotiate/offer.h"
@@ -12,6 +13,10 @@ typedef struct {
     mn_placement *p; /* its offers, made as devices are asked */
     mn_plan plan;    /* the best so far; n_segments 0 = none */
     bool named;      /* the user chose these devices */
+    /* [n_experts] of the graph; pin: [n_nodes] of the plan that is tried, NULL without experts */
+    mn_expert_range *experts;
+    uint32_t n_experts;
+    int32_t *pin;
     mn_error *err;
 } mn_chooser;
 
@@ -60,9 +65,20 @@ void mn_rate_all(mn_chooser *c, bool compares);
 void mn_order_add(mn_order *w, uint32_t i); /* appends i, unless the list has it */
 /* All devices that were asked and can run some node, by rank. */
 void mn_order_add_ranked(const mn_chooser *c, mn_order *w, bool cpu_only, bool oracles);
+/* With the experts where the request wants them. */
 mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out);
 void mn_plan_adopt(mn_chooser *c, mn_plan *plan); /* empties plan */
 mn_status mn_choose_auto(mn_chooser *c, bool cpu_only);
+
+/* ---- options.c: routed experts on the CPU ---------------------------------------------------- */
+mn_status mn_options_begin(mn_chooser *c); /* finds the experts */
+void mn_options_end(mn_chooser *c);
+/* Whether the request says where experts are, and there are some. */
+bool mn_experts_are_fixed(const mn_chooser *c);
+/* *plan: of these devices in this order, by whole layers, and short of memory. Becomes the fastest
+ * plan that has the experts of the last layers on the CPU, if one is faster. Options are listed in
+ * the placement, for the record. */
+mn_status mn_options_try(mn_chooser *c, const mn_order *w, mn_plan *plan);
 
 /* ---- list.c ---------------------------------------------------------------------------------- */
 /* Chooses by the request's list: c has a plan afterwards, or err has the reason. */

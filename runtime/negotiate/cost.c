@@ -9,7 +9,7 @@
 #define UNKNOWN_GBPS 1.0
 /* of a group, in a layer: a sum behind attention, one behind its feed-forward part (Shoeybi et al.
  * 2019, Megatron-LM) */
-enum { PROMPT = 512, EXCHANGES = 2 };
+enum { PROMPT = MN_PROMPT_ROWS, EXCHANGES = 2 };
 
 static double us_at(double bytes, double gbps) {
     return bytes / gbps * 1e-3;

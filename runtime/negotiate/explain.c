@@ -461,6 +461,57 @@ static void segment(json_out *j, const mn_placement *p, const mn_model_graph *mo
     json_close(j);
 }
 
+static void explain_option(json_out *j, const mn_option *o) {
+    json_open(j, '{');
+    json_put_uint(j, "experts_on_cpu", o->n_layers);
+    json_put_bool(j, "whole_layers", o->spills);
+    json_put_bool(j, "chosen", o->chosen);
+    if (!*o->reason) {
+        put_num(j, "decode_tokens_per_s", 1e6 / MN_MAX(o->decode_us, 1e-3));
+        put_num(j, "prompt_tokens_per_s", MN_PROMPT_ROWS * 1e6 / MN_MAX(o->prefill_us, 1e-3));
+        put_num(j, "us_per_token", o->score);
+    }
+    json_put_uint(j, "segments", o->n_segments);
+    json_put_uint(j, "copies", o->n_copies);
+    json_put_uint(j, "need", o->need);
+    put_known(j, "free", o->room);
+    explain_put_str(j, "reason", o->reason);
+    json_close(j);
+}
+
+/* What a device has of all its segments. */
+static void explain_total(json_out *j, const mn_placement *p, uint32_t offer) {
+    mn_segment sum = {.offer = offer};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_segments; i++) {
+        const mn_segment *s = &p->segments[i];
+        if (s->offer != offer)
+            continue;
+        n++;
+        sum.estimate.weights += s->estimate.weights;
+        sum.kv_bytes += s->kv_bytes;
+        sum.estimate.scratch += s->estimate.scratch;
+        sum.boundary_bytes += s->boundary_bytes;
+        sum.need += s->need;
+        sum.decode_us += s->decode_us;
+        sum.prefill_us += s->prefill_us;
+    }
+    if (!n)
+        return;
+    json_open(j, '{');
+    explain_put_str(j, "device", p->offers[offer].record->name);
+    json_put_uint(j, "segments", n);
+    json_put_uint(j, "weights", sum.estimate.weights);
+    json_put_uint(j, "kv", sum.kv_bytes);
+    json_put_uint(j, "scratch", sum.estimate.scratch);
+    json_put_uint(j, "boundary", sum.boundary_bytes);
+    json_put_uint(j, "need", sum.need);
+    put_known(j, "free", p->offers[offer].free_bytes);
+    put_num(j, "decode_us", sum.decode_us);
+    put_num(j, "prefill_us", sum.prefill_us);
+    json_close(j);
+}
+
 static void placement(json_out *j, const mn_placement *p, const mn_model_graph *g) {
     if (!p->n_segments) {
         json_put_z(j, "placement", NULL);
@@ -475,6 +526,14 @@ static void placement(json_out *j, const mn_placement *p, const mn_model_graph *
     json_put_uint(j, "rows", (uint64_t)p->symbol_max[MN_SYM_TOKENS]);
     json_put_uint(j, "copies", p->n_copies);
     put_num(j, "copy_us", p->copy_us);
+    json_put_array(j, "options");
+    for (uint32_t i = 0; i < p->n_options; i++)
+        explain_option(j, &p->options[i]);
+    json_close(j);
+    json_put_array(j, "devices");
+    for (uint32_t i = 0; i < p->n_offers; i++)
+        explain_total(j, p, i);
+    json_close(j);
     json_put_array(j, "segments");
     for (uint32_t i = 0; i < p->n_segments; i++)
         segment(j, p, g, &p->segments[i]);

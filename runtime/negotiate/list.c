@@ -134,7 +134,8 @@ static mn_status nothing(mn_chooser *c, const mn_plan *tried) {
     if (missing)
         mn_text_printf(&refused, "%sout of memory while %s was opened: %s", refused.len ? "; " : "",
                        missing->path, missing->reason);
-    if (tried && tried->reason[0] && count_asked(c) > 1) /* else it says the same again */
+    const bool twice = refused.len && count_asked(c) == 1; /* it says the same again */
+    if (tried && tried->reason[0] && !twice)
         mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", tried->reason);
     if (!refused.len)
         mn_text_puts(&refused, "no backend plugin is installed (see `minerva plugins`)");
@@ -266,10 +267,39 @@ static mn_status starve(mn_chooser *c, uint32_t k, const mn_plan *plan, listed *
     return MN_OK;
 }
 
+static bool is_short(const mn_plan *plan) {
+    for (uint32_t d = 0; d < plan->n_devices; d++)
+        if (plan->lacks[d])
+            return true;
+    return false;
+}
+
+/* Rates that were taken as claimed, because nothing depended on them. */
+static void measure_claims(mn_chooser *c) {
+    for (uint32_t i = 0; i < c->p->n_offers; i++) {
+        mn_rates *rates = &mn_offer_at(c, i)->rates;
+        if (rates->source == MN_RATES_CLAIMED && !*rates->note)
+            rates->source = MN_RATES_NONE;
+    }
+    mn_rate_all(c, true);
+}
+
+/* A device has no memory for all that it could do: which part it gets depends on rates. */
+static mn_status plan_short(mn_chooser *c, const listed *l, mn_plan *plan) {
+    if (!c->n_experts || mn_experts_are_fixed(c))
+        return MN_OK;
+    measure_claims(c);
+    mn_plan_free(plan);
+    const mn_status st = mn_plan_order(c, &l->w, plan);
+    return st ? st : mn_options_try(c, &l->w, plan);
+}
+
 static mn_status plan_listed(mn_chooser *c, listed *l) {
     mn_plan plan = {0};
     mn_rate_all(c, l->w.n > l->n_named);
     mn_status st = mn_plan_order(c, &l->w, &plan);
+    if (!st && is_short(&plan))
+        st = plan_short(c, l, &plan);
     if (!st && plan.status)
         st = nothing(c, &plan);
     for (uint32_t k = 0; k < l->n_named && !st; k++)

@@ -20,16 +20,25 @@ static void list_failed_plugins(const mn_registry *reg, bool all, mn_text *out) 
                            mn_record_status_name(r[i].status), r[i].reason);
 }
 
+/* What device d of the plan would need for all that it could do and has no memory for; 0 = it has,
+ * UINT64_MAX = more than can be counted. */
+static uint64_t lacking(const mn_chooser *c, uint32_t d) {
+    const mn_offer *o = mn_offer_at(c, c->plan.device[d]);
+    if (c->plan.lacks[d] || MN_STATUS_CLASS(o->status) != MN_CLASS_SMALLER)
+        return c->plan.lacks[d];
+    return o->need; /* it has less to do in this plan */
+}
+
 /* Why several devices: the first that lacked memory is the reason. */
 static void say_split(const mn_chooser *c, mn_text *why) {
     const mn_plan *plan = &c->plan;
     uint32_t d = 0;
     mn_plan_describe(plan, c->p->offers, c->g, why);
-    while (d < plan->n_devices && !plan->lacks[d])
+    while (d < plan->n_devices && !lacking(c, d))
         d++;
-    const bool lacks = d < plan->n_devices && plan->lacks[d] < UINT64_MAX;
+    const bool lacks = d < plan->n_devices && lacking(c, d) < UINT64_MAX;
     if (lacks)
-        mn_text_printf(why, ": %.1f GiB would be needed, %.1f are free", GIB(plan->lacks[d]),
+        mn_text_printf(why, ": %.1f GiB would be needed, %.1f are free", GIB(lacking(c, d)),
                        GIB(mn_offer_at(c, plan->device[d])->free_bytes));
     else if (c->named)
         mn_text_puts(why, ": named by the user");
@@ -249,7 +258,9 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
     if (!p.offers)
         return mn_fail_memory(err, n * sizeof *p.offers);
     retry_lost(&c, all, n);
-    mn_status st = mn_explains(&c) ? rehearse(&c) : MN_OK;
+    mn_status st = mn_options_begin(&c);
+    if (!st && mn_explains(&c))
+        st = rehearse(&c);
     if (!st)
         st = mn_choose_listed(&c);
     set_outcomes(&c, !st);
@@ -257,6 +268,7 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
         st = negotiation_settle(&c);
     negotiation_tell(&c);
     mn_plan_free(&c.plan);
+    mn_options_end(&c);
     if (st && !mn_explains(&c))
         mn_placement_free(&p);
     else
@@ -269,6 +281,7 @@ void mn_placement_free(mn_placement *p) {
         mn_offer_free(&p->offers[i]);
     mn_free(p->segments);
     mn_free(p->offers);
+    mn_free(p->options);
     mn_free(p->why);
     *p = (mn_placement){0};
 }

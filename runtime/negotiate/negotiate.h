@@ -25,6 +25,8 @@
  * is remembered is measured again */
 #define MN_REQUEST_AGAIN 16u
 
+#define MN_EXPERTS_NONE UINT32_MAX
+
 /* Sets of bindings of a context: a step with the logits, and one without. */
 #define MN_BINDING_SETS 2u
 
@@ -52,6 +54,9 @@ typedef struct {
     mn_held_list *held; /* weights that are on devices already; NULL: none are shared */
     /* steps in flight at most, on a device that works by itself; 0 = 1 */
     uint32_t run_ahead;
+    /* layers, from the first on, whose routed experts are on the CPU, those of no others: all from
+     * their number on; 0 = as is fastest, MN_EXPERTS_NONE = of no layer */
+    uint32_t n_cpu_moe;
     /* [n_passed_over] devices that auto and cpu do not ask, because they broke a claim */
     const mn_device_record *const *passed_over;
     uint32_t n_passed_over;
@@ -96,6 +101,19 @@ typedef struct {
     uint32_t n_segments, n_copies;
     char reason[200]; /* why it was not taken; "" = it was, or was not tried */
 } mn_trial;
+
+/* A placement that was considered because a card lacks memory: routed experts of some layers on the
+ * CPU; 0 layers: whole layers there instead. */
+typedef struct {
+    uint32_t n_layers;                   /* whose experts are on the CPU */
+    uint32_t n_segments, n_copies;       /* 0: it failed */
+    double decode_us, prefill_us, score; /* as in mn_plan */
+    uint64_t need,
+        room; /* of the first device: bytes that it needs, and that it has; 0 = unknown */
+    bool chosen;
+    bool spills;      /* whole layers are on the CPU, too: the others do not fit */
+    char reason[160]; /* why it failed; "" = it did not */
+} mn_option;
 
 /* The steps of an offer; the offer has the last step that it reached. */
 typedef enum {
@@ -176,6 +194,8 @@ typedef struct {
     mn_segment *segments;
     uint32_t n_segments; /* 0 = no way was found */
     char *why;           /* one sentence on the choice */
+    mn_option *options;  /* [n_options] of experts on the CPU */
+    uint32_t n_options;
     bool fallback;
     /* MN_SYM_PAGES: the most that any segment needs */
     int64_t symbol_max[MN_SYM_COUNT];

@@ -1,6 +1,7 @@
 /* offer.h -- interfaces between the parts of negotiation: the offer of one device (offer.c), the
  * reasons of a refusal (refusal.c), the cost of a segment (segment.c, cost.c), the assignment of
- * nodes to devices (split_plan.c). choose.h has the choice among plans. */
+ * nodes to devices (split_plan.c), runs of experts (experts.c). choose.h has the choice among
+ * plans. */
 #ifndef MN_OFFER_H
 #define MN_OFFER_H
 #include "memory_uses.h"
@@ -77,6 +78,7 @@ double mn_node_bytes(const mn_graph *g, uint32_t i);
 double mn_segment_bytes(const mn_graph *g, const mn_segment *s);
 /* By o->rates: fills s->decode_us and prefill_us. */
 void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s);
+#define MN_PROMPT_ROWS 512 /* of mn_segment.prefill_us */
 /* Microseconds per token for 128 drawn ids after a prompt of 512, a typical request. */
 static inline double mn_score(double decode_us, double prefill_us) {
     return (128 * decode_us + prefill_us) / 640;
@@ -94,7 +96,7 @@ typedef struct {
     mn_segment *segments;
     uint32_t n_segments;
     mn_copies copies;
-    double score;
+    double decode_us, prefill_us, score; /* copies included; as in mn_segment, mn_offer */
     uint32_t n_devices;
     uint32_t device[MN_MAX_SPLIT]; /* offers, in the order of preference */
     double share[MN_MAX_SPLIT];
@@ -103,15 +105,32 @@ typedef struct {
     /* by place in the order asked for: there were nodes for it and no room for any */
     bool starved[MN_MAX_SPLIT];
 } mn_plan;
+/* A node that is pinned belongs to one device, whatever others could do: pin[i] is its offer, or
+ * MN_UNPINNED. */
+#define MN_UNPINNED (-1)
 /* The first device gets every node that it supports and has memory for, the next device the rest,
- * and so on. An error is out of memory of the host; if the devices cannot run the graph,
- * out->status says why. Freed by mn_plan_free in any case. */
+ * and so on; pin: [n_nodes], NULL = no node is pinned. An error is out of memory of the host; if
+ * the devices cannot run the graph, out->status says why. Freed by mn_plan_free in any case. */
 mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_request *r,
-                       const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err);
+                       const uint32_t *order, uint32_t n, const int32_t *pin, mn_plan *out,
+                       mn_error *err);
 void mn_plan_free(mn_plan *p);
-/* "cuda:0 layers 0-20, cpu_simd the rest" */
+/* Whether the plan places the node on the device of that offer. */
+bool mn_plan_owns(const mn_plan *p, uint32_t offer, uint32_t node);
+/* "cuda:0 layers 0-20, cpu_simd the rest"; "cuda:0 layers 0-23 but for experts of 12-23, ..." */
 void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_graph *g,
                       mn_text *out);
+
+/* ---- experts.c: the nodes of routed experts -------------------------------------------------- */
+/* Nodes [lo, hi) of a layer: its first MOE_LINEAR up to the MOE_COMBINE of what it makes. The
+ * router is in front of them, shared experts are behind them. */
+typedef struct {
+    uint32_t lo, hi;
+    int32_t layer;
+} mn_expert_range;
+/* In order, mn_free by the caller; NULL with *n 0: there are none, or there is no memory, which
+ * then is err's. */
+mn_status mn_expert_ranges(const mn_graph *g, mn_expert_range **out, uint32_t *n, mn_error *err);
 
 /* ---- rates.c --------------------------------------------------------------------------------- */
 /* Fills o->rates from the cache or by measuring (at most about 0.3 s per type), else from what the

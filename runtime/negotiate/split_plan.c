@@ -15,8 +15,9 @@ typedef struct {
     mn_offer *offers;
     const mn_model_graph *g;
     const mn_request *r;
-    int32_t *owner; /* [n_nodes] offer */
-    int32_t *trial; /* [n_nodes] scratch */
+    const int32_t *pin; /* [n_nodes] offer, or MN_UNPINNED; NULL: no node is pinned */
+    int32_t *owner;     /* [n_nodes] offer */
+    int32_t *trial;     /* [n_nodes] scratch */
     uint32_t n, n_layers;
     mn_plan *out;
     mn_error *err; /* of the host */
@@ -106,16 +107,24 @@ static uint64_t room_of(const planner *p, uint32_t d) {
 
 /* ---- nodes to a device ----------------------------------------------------------------------- */
 
+/* Whether device d may have node i in a plan of so many layers: what is pinned belongs to its
+ * device, however many layers that has. */
+static bool may_own(const planner *p, uint32_t d, uint32_t i, uint32_t n_layers, bool ends) {
+    const int32_t layer = p->g->abi.nodes[i].layer;
+    if (p->owner[i] != NOBODY || !p->offers[d].can[i])
+        return false;
+    if (p->pin && p->pin[i] != MN_UNPINNED)
+        return p->pin[i] == (int32_t)d;
+    return layer < 0 ? ends : (uint32_t)layer < n_layers;
+}
+
 /* trial = owner, with d on all nodes that nobody has, that it can, and that lie in layers below
  * n_layers (outside layers: if ends). How many these are. */
 static uint32_t try_on(planner *p, uint32_t d, uint32_t n_layers, bool ends) {
-    const uint8_t *can = p->offers[d].can;
     uint32_t took = 0;
     memcpy(p->trial, p->owner, p->n * sizeof *p->trial);
     for (uint32_t i = 0; i < p->n; i++) {
-        const int32_t layer = p->g->abi.nodes[i].layer;
-        const bool inside = layer < 0 ? ends : (uint32_t)layer < n_layers;
-        if (p->owner[i] != NOBODY || !can[i] || !inside)
+        if (!may_own(p, d, i, n_layers, ends))
             continue;
         p->trial[i] = (int32_t)d;
         took++;
@@ -206,11 +215,12 @@ static mn_status split_plan_give(planner *p, uint32_t d, bool *starved) {
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Whether one of the n devices could run node i. */
+/* Whether one of the n devices could run node i, where it is pinned that one. */
 static bool anyone_can(const planner *p, const uint32_t *order, uint32_t n, uint32_t i) {
     for (uint32_t k = 0; k < n; k++) {
         const mn_offer *o = &p->offers[order[k]];
-        if (o->can && o->can[i])
+        const bool elsewhere = p->pin && p->pin[i] != MN_UNPINNED && p->pin[i] != (int32_t)order[k];
+        if (o->can && o->can[i] && !elsewhere)
             return true;
     }
     return false;
@@ -235,7 +245,7 @@ static void explain_rest(planner *p, const uint32_t *order, uint32_t n) {
 
 /* Asks the device for a segment of the plan, and adds its times and weight bytes. A refusal is the
  * plan's status. */
-static void finish_segment(planner *p, mn_segment *s, double *decode_us, double *prefill_us) {
+static void finish_segment(planner *p, mn_segment *s) {
     mn_plan *out = p->out;
     mn_offer *o = &p->offers[s->offer];
     mn_error e = MN_ERROR_INIT;
@@ -246,8 +256,8 @@ static void finish_segment(planner *p, mn_segment *s, double *decode_us, double 
         return;
     }
     mn_segment_time(o, p->g, s);
-    *decode_us += s->decode_us;
-    *prefill_us += s->prefill_us;
+    out->decode_us += s->decode_us;
+    out->prefill_us += s->prefill_us;
     double bytes = 0;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++)
         bytes += mn_node_bytes(&p->g->abi, i);
@@ -270,10 +280,9 @@ static void normalise_shares(mn_plan *out) {
 static mn_status split_plan_finish(planner *p) {
     mn_plan *out = p->out;
     mn_copies *copies = &out->copies;
-    double decode_us = 0, prefill_us = 0;
     mn_status st = runs_of(p, p->owner, &out->segments, &out->n_segments);
     for (uint32_t k = 0; k < out->n_segments && !st && !out->status; k++)
-        finish_segment(p, &out->segments[k], &decode_us, &prefill_us);
+        finish_segment(p, &out->segments[k]);
     if (st || out->status)
         return st;
     st = mn_boundaries(p->offers, p->g, p->r, out->segments, out->n_segments, copies, p->err);
@@ -282,16 +291,20 @@ static mn_status split_plan_finish(planner *p) {
     for (uint32_t k = 0; k < out->n_segments; k++)
         out->segments[k].need += out->segments[k].boundary_bytes;
     normalise_shares(out);
-    out->score = mn_score(decode_us + copies->decode_us, prefill_us + copies->prefill_us);
+    out->decode_us += copies->decode_us;
+    out->prefill_us += copies->prefill_us;
+    out->score = mn_score(out->decode_us, out->prefill_us);
     return MN_OK;
 }
 
 mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_request *r,
-                       const uint32_t *order, uint32_t n, mn_plan *out, mn_error *err) {
+                       const uint32_t *order, uint32_t n, const int32_t *pin, mn_plan *out,
+                       mn_error *err) {
     planner p = {
         .offers = offers,
         .g = g,
         .r = r,
+        .pin = pin,
         .n = g->abi.n_nodes,
         .out = out,
         .err = err,
@@ -324,7 +337,7 @@ void mn_plan_free(mn_plan *p) {
 
 /* ---- in words -------------------------------------------------------------------------------- */
 
-static bool owns(const mn_plan *p, uint32_t offer, uint32_t node) {
+bool mn_plan_owns(const mn_plan *p, uint32_t offer, uint32_t node) {
     for (uint32_t k = 0; k < p->n_segments; k++) {
         const mn_segment *s = &p->segments[k];
         if (node >= s->node_lo && node < s->node_hi)
@@ -333,24 +346,51 @@ static bool owns(const mn_plan *p, uint32_t offer, uint32_t node) {
     return false;
 }
 
-/* The layers of a device's nodes, if it has every node of a range of layers; else false. */
-static bool layer_range(const mn_plan *p, const mn_graph *g, uint32_t offer, int32_t *lo,
-                        int32_t *hi) {
-    *lo = INT32_MAX;
-    *hi = -1;
+/* The first and the last of some layers. */
+typedef struct {
+    int32_t lo, hi;
+} layer_span;
+#define NO_LAYERS ((layer_span){INT32_MAX, -1})
+
+static void span_add(layer_span *s, int32_t layer) {
+    s->lo = MN_MIN(s->lo, layer);
+    s->hi = MN_MAX(s->hi, layer);
+}
+
+/* Of the routed experts only. */
+static bool is_expert(const mn_expert_range *experts, uint32_t n, uint32_t node) {
+    for (uint32_t i = 0; i < n; i++)
+        if (node >= experts[i].lo && node < experts[i].hi)
+            return true;
+    return false;
+}
+
+/* The layers of a device's nodes, if it has every node of a range of layers but routed experts; the
+ * layers of these that it lacks are in *less. Else false. */
+static bool layer_range(const mn_plan *p, const mn_graph *g, const mn_expert_range *experts,
+                        uint32_t n_experts, uint32_t offer, layer_span *all, layer_span *less) {
+    *all = *less = NO_LAYERS;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].layer >= 0 && mn_plan_owns(p, offer, i))
+            span_add(all, g->nodes[i].layer);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const int32_t layer = g->nodes[i].layer;
-        if (layer < 0 || !owns(p, offer, i))
+        if (layer < all->lo || layer > all->hi || mn_plan_owns(p, offer, i))
             continue;
-        *lo = MN_MIN(*lo, layer);
-        *hi = MN_MAX(*hi, layer);
-    }
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const int32_t layer = g->nodes[i].layer;
-        if (layer >= *lo && layer <= *hi && !owns(p, offer, i))
+        if (!is_expert(experts, n_experts, i))
             return false;
+        span_add(less, layer);
     }
-    return *hi >= 0;
+    return all->hi >= 0;
+}
+
+static void describe_span(const char *before, layer_span s, mn_text *out) {
+    if (s.hi < 0)
+        return;
+    if (s.lo == s.hi)
+        mn_text_printf(out, "%s%d", before, s.lo);
+    else
+        mn_text_printf(out, "%s%d-%d", before, s.lo, s.hi);
 }
 
 /* " LINEAR, RMS_NORM": the operations of a device, each once. */
@@ -359,7 +399,7 @@ static void list_ops(const mn_plan *p, const mn_graph *g, uint32_t offer, mn_tex
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const mn_op_info *op = mn_op_find(g->nodes[i].op);
         const uint64_t bit = op ? UINT64_C(1) << (op->id & 63) : 0;
-        if (!op || seen & bit || !owns(p, offer, i))
+        if (!op || seen & bit || !mn_plan_owns(p, offer, i))
             continue;
         mn_text_printf(out, "%s%s", seen ? ", " : " ", op->name);
         seen |= bit;
@@ -368,17 +408,24 @@ static void list_ops(const mn_plan *p, const mn_graph *g, uint32_t offer, mn_tex
 
 void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_graph *g,
                       mn_text *out) {
+    mn_expert_range *experts = NULL;
+    uint32_t n = 0;
+    mn_error unsaid = MN_ERROR_INIT;
+    (void)mn_expert_ranges(&g->abi, &experts, &n, &unsaid); /* else operations are listed */
     for (uint32_t d = 0; d < p->n_devices; d++) {
         const uint32_t offer = p->device[d];
-        int32_t lo, hi;
+        layer_span all;
+        layer_span less;
         mn_text_printf(out, "%s%s", d ? ", " : "", offers[offer].record->name);
         if (p->n_devices == 1)
             continue;
         if (d + 1 == p->n_devices)
             mn_text_puts(out, " the rest");
-        else if (layer_range(p, &g->abi, offer, &lo, &hi))
-            mn_text_printf(out, lo == hi ? " layer %d" : " layers %d-%d", lo, hi);
-        else
+        else if (layer_range(p, &g->abi, experts, n, offer, &all, &less)) {
+            describe_span(all.lo == all.hi ? " layer " : " layers ", all, out);
+            describe_span(" without the experts of ", less, out);
+        } else
             list_ops(p, &g->abi, offer, out);
     }
+    mn_free(experts);
 }

@@ -22,6 +22,7 @@ const mn_model_graph *graph;
 int n_in_use; /* devices that were opened and not released */
 int n_retries[MAX_FAKES];
 uint64_t row_scratch;
+fake_rates product_rates[MAX_FAKES];
 
 const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
     return (void)reg, *n = n_fakes, devices;
@@ -76,7 +77,7 @@ static mn_status f_contracts(void *self, const mn_op_contract **table, uint32_t 
     static known k;
     const fake *f = self;
     k.n = 0;
-    for (uint32_t op = 1; op <= MN_OP_MOE_COMBINE; op++)
+    for (uint32_t op = 1; op < 32; op++)
         if ((f->ops | f->old_ops) >> op & 1) {
             k.table[k.n].op = op;
             k.table[k.n++].contract = f->old_ops >> op & 1 ? 0 : 1;
@@ -140,18 +141,34 @@ void check_questions(void) {
         }
 }
 
+/* Each product by its bytes: those that a token reads, and of a prompt all or what 512 rows
+ * multiply. */
+static void add_products(const fake_rates *f, const mn_compile *c, mn_estimate *e) {
+    for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
+        const mn_segment node = {.node_lo = i, .node_hi = i + 1};
+        const double bytes = mn_node_bytes(c->graph, i);
+        const double all_us = mn_segment_bytes(c->graph, &node) / f->gbps * 1e-3;
+        const double flop_us = 2 * 512 * bytes / 4 / f->tflops * 1e-6;
+        e->decode_us += bytes / f->gbps * 1e-3;
+        e->prefill_us += flop_us > all_us ? flop_us : all_us;
+    }
+}
+
 static mn_status f_estimate(mn_device *d, const mn_compile *c, mn_estimate *e, mn_error *err) {
     const fake *f = d->f;
     note_question(d, c, UINT32_MAX);
     for (uint32_t i = c->node_lo; i < c->node_hi; i++) {
         if (!(f->ops >> c->graph->nodes[i].op & 1))
             return mn_fail(err, MN_UNSUPPORTED, "asked for what it cannot");
-        e->weights += (uint64_t)mn_node_bytes(c->graph, i);
     }
+    const mn_segment all = {.node_lo = c->node_lo, .node_hi = c->node_hi};
+    e->weights = (uint64_t)mn_segment_bytes(c->graph, &all);
     e->precision = MN_PRECISION_EXACT;
     e->scratch = (1 << 10) + row_scratch * (uint64_t)c->symbol_max[MN_SYM_TOKENS];
     e->decode_us = f->us_per_node * (c->node_hi - c->node_lo);
     e->prefill_us = e->decode_us * f->prefill;
+    if (product_rates[f - fakes].gbps > 0)
+        add_products(&product_rates[f - fakes], c, e);
     if (f->lies == NO_CLASS)
         e->precision = 77;
     if (f->lies == COARSE)
@@ -193,6 +210,7 @@ void install_fakes(fake *f, uint32_t n) {
     static char paths[MAX_FAKES][64];
     fakes = f, n_fakes = n, n_extra = 0, row_scratch = 0;
     memset(n_retries, 0, sizeof n_retries);
+    memset(product_rates, 0, sizeof product_rates);
     for (uint32_t i = 0; i < n; i++) {
         f[i].n_supports = 0;
         opened[i].f = &f[i];
@@ -220,9 +238,9 @@ void install_fakes(fake *f, uint32_t n) {
     }
 }
 /* ---- the graph ------------------------------------------------------------------------------- */
-mn_node nodes[8 * N_LAYERS + 8];
-static mn_tensor tensors[16 * N_LAYERS + 64];
-int32_t operands[64 * N_LAYERS + 128];
+mn_node nodes[14 * N_LAYERS + 8];
+static mn_tensor tensors[28 * N_LAYERS + 64];
+int32_t operands[96 * N_LAYERS + 128];
 static uint64_t attrs[64];
 static mn_symbol symbols[MN_SYM_COUNT];
 uint32_t n_nodes;
@@ -270,7 +288,37 @@ static void add_node(uint32_t op, int32_t layer, const int32_t *in, uint32_t n_i
              (uint32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)),                 \
              (out) < 0 ? NULL : (const int32_t[]){out}, (out) >= 0)
 
-int fake_graph(void **state) {
+static int32_t shaped(uint32_t role, uint32_t dtype, int64_t a, int64_t b, int64_t c) {
+    const int32_t t = add_tensor(role, dtype, a, b);
+    tensors[t].dim[2] = c;
+    tensors[t].n_dim = 3;
+    return t;
+}
+
+/* Two of N_EXPERTS for each row of x; what they make of it. */
+static int32_t add_experts(int32_t layer, int32_t x) {
+    const int64_t T = MN_DIM(MN_SYM_TOKENS);
+    const int32_t scores = add_tensor(MN_ROLE_INTERIOR, MN_F32, T, N_EXPERTS);
+    const int32_t chosen = add_tensor(MN_ROLE_INTERIOR, MN_I32, T, 2);
+    const int32_t shares = add_tensor(MN_ROLE_INTERIOR, MN_F32, T, 2);
+    const int32_t up = shaped(MN_ROLE_INTERIOR, MN_F32, T, 2, D);
+    const int32_t act = shaped(MN_ROLE_INTERIOR, MN_F32, T, 2, D);
+    const int32_t down = shaped(MN_ROLE_INTERIOR, MN_F32, T, 2, D);
+    const int32_t y = inner(T);
+    const int32_t w_up = shaped(MN_ROLE_WEIGHT, MN_F32, N_EXPERTS, D, D);
+    const int32_t w_down = shaped(MN_ROLE_WEIGHT, MN_F32, N_EXPERTS, D, D);
+    NODE(LINEAR, layer, scores, x, weight(N_EXPERTS), -1);
+    add_node(MN_OP_MOE_ROUTE, layer, (int32_t[]){scores, -1}, 2, (int32_t[]){chosen, shares}, 2);
+    nodes[n_nodes - 1].attr_off = MN_COUNT(attrs) - 3;
+    nodes[n_nodes - 1].n_attr = 3;
+    NODE(MOE_LINEAR, layer, up, x, chosen, w_up, -1);
+    NODE(ACT, layer, act, up);
+    NODE(MOE_LINEAR, layer, down, act, chosen, w_down, -1);
+    NODE(MOE_COMBINE, layer, y, down, shares);
+    return y;
+}
+
+static int build_graph(bool experts) {
     static mn_model_graph g;
     const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS);
     int32_t in = add_tensor(MN_ROLE_INPUT, MN_I32, T, 0),
@@ -292,7 +340,10 @@ int fake_graph(void **state) {
         NODE(LINEAR, i, z, y, weight(D), -1);
         NODE(ADD, i, sum, x, z);
         int32_t act = inner(T);
-        NODE(ACT, i, act, sum);
+        if (experts)
+            NODE(ADD, i, act, sum, add_experts(i, sum));
+        else
+            NODE(ACT, i, act, sum);
         x = act;
     }
     int32_t rows = inner(O), n = inner(O), logits = add_tensor(MN_ROLE_OUTPUT, MN_F32, O, V),
@@ -320,8 +371,16 @@ int fake_graph(void **state) {
     if (mn_graph_check(&g.abi, &err))
         return fprintf(stderr, "%s\n", err.msg), -1;
     graph = &g;
-    (void)state;
     return 0;
+}
+
+int fake_graph(void **state) {
+    (void)state;
+    return build_graph(false);
+}
+int fake_expert_graph(void **state) {
+    (void)state;
+    return build_graph(true);
 }
 
 /* ---- negotiations ---------------------------------------------------------------------------- */

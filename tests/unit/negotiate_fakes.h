@@ -34,6 +34,10 @@ typedef struct {
     uint32_t n_supports;
     double prefill; /* a prompt takes so many times a drawn id */
 } fake;
+/* What products take beside: GB/s of weights, TFLOP/s; 0 = time goes by nodes alone. */
+typedef struct {
+    double gbps, tflops;
+} fake_rates;
 
 extern fake *fakes; /* as installed */
 extern mn_plugin_record records[MAX_FAKES + 2];
@@ -41,6 +45,7 @@ extern uint32_t n_extra; /* of records: behind those of the fakes */
 extern mn_device_record devices[MAX_FAKES];
 extern int n_in_use; /* devices that were opened and not released */
 extern int n_retries[MAX_FAKES];
+extern fake_rates product_rates[MAX_FAKES]; /* 0 when installed */
 extern uint64_t row_scratch; /* of every device, for each row of a step; 0 when installed */
 
 /* The devices of one test, in the order of the registry; f outlives it. */
@@ -59,11 +64,14 @@ void install_fakes(fake *f, uint32_t n);
 
 /* ---- the graph: EMBED, N_LAYERS of eight nodes, GATHER_ROWS, norm, LINEAR, SAMPLE ------------ */
 extern const mn_model_graph *graph;
-extern mn_node nodes[8 * N_LAYERS + 8];
+extern mn_node nodes[14 * N_LAYERS + 8];
 extern uint32_t n_nodes;
-extern int32_t operands[64 * N_LAYERS + 128];
+extern int32_t operands[96 * N_LAYERS + 128];
 extern int32_t f64_bias;      /* nobody's, until a test gives it to a node */
 int fake_graph(void **state); /* a group's set-up: builds it */
+/* the same with a router and experts behind the ADD of each layer: N_EXPERTS, a token reads two */
+int fake_expert_graph(void **state);
+enum { N_EXPERTS = 8, EXPERTS_NODES = 4 }; /* nodes from MOE_LINEAR to MOE_COMBINE */
 /* Bytes: of a layer, of the tensors behind the last one, and room for scratch. */
 enum { LAYER = 2 * D * D * 4 + 2 * 4096, HEAD = V * D * 4, SPARE = 128 << 10 };
 

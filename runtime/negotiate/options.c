@@ -1,0 +1,156 @@
+/* options.c -- where routed experts are: placements that leave those of some layers to the CPU and
+ * everything else to the devices in front of it, beside placements by whole layers.
+ *
+ * A token reads all of a layer but its experts, and few of these: a byte of attention on a card
+ * saves more time than a byte of experts. So a card that lacks memory gets everything else first,
+ * then the experts of as many layers as fit. From the last layer on, for the first devices of a
+ * list get the first layers. What was considered is listed in the placement, for the record; the
+ * list belongs to it. */
+#include "negotiate/choose.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { NO_CPU = UINT32_MAX };
+
+mn_status mn_options_begin(mn_chooser *c) {
+    const uint32_t n_nodes = c->g->abi.n_nodes;
+    mn_status st = mn_expert_ranges(&c->g->abi, &c->experts, &c->n_experts, c->err);
+    if (st || !c->n_experts)
+        return st;
+    c->pin = mn_alloc(n_nodes, sizeof *c->pin);
+    return c->pin ? MN_OK : mn_fail_memory(c->err, n_nodes * sizeof *c->pin);
+}
+
+void mn_options_end(mn_chooser *c) {
+    mn_free(c->experts);
+    mn_free(c->pin);
+}
+
+bool mn_experts_are_fixed(const mn_chooser *c) {
+    return c->n_experts && c->r->n_cpu_moe;
+}
+
+/* ---- one placement --------------------------------------------------------------------------- */
+
+/* The device that gets experts: the last CPU of the order. */
+static uint32_t cpu_of(const mn_chooser *c, const mn_order *w) {
+    for (uint32_t k = w->n; k-- > 0;)
+        if (mn_offer_is_cpu(mn_offer_at(c, w->at[k])))
+            return w->at[k];
+    return NO_CPU;
+}
+
+/* The experts of n layers from `first` on, counted in layers that have some, belong to the CPU; how
+ * many nodes these are. */
+static uint32_t pin_experts(mn_chooser *c, uint32_t cpu, uint32_t first, uint32_t n) {
+    uint32_t pinned = 0;
+    for (uint32_t i = 0; i < c->g->abi.n_nodes; i++)
+        c->pin[i] = MN_UNPINNED;
+    for (uint32_t k = first; k < first + n; k++)
+        for (uint32_t i = c->experts[k].lo; i < c->experts[k].hi; i++, pinned++)
+            c->pin[i] = (int32_t)cpu;
+    return pinned;
+}
+
+static mn_status plan_pinned(mn_chooser *c, const mn_order *w, mn_plan *out) {
+    return mn_plan_make(c->p->offers, c->g, c->r, w->at, w->n, c->pin, out, c->err);
+}
+
+/* By the request: experts of the first layers. */
+mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out) {
+    const bool none = !c->r->n_cpu_moe || c->r->n_cpu_moe == MN_EXPERTS_NONE;
+    const uint32_t n = none ? 0 : MN_MIN(c->r->n_cpu_moe, c->n_experts);
+    const uint32_t cpu = cpu_of(c, w);
+    if (!n)
+        return mn_plan_make(c->p->offers, c->g, c->r, w->at, w->n, NULL, out, c->err);
+    if (cpu != NO_CPU) {
+        pin_experts(c, cpu, 0, n);
+        return plan_pinned(c, w, out);
+    }
+    *out = (mn_plan){.status = MN_UNSUPPORTED};
+    snprintf(out->reason, sizeof out->reason,
+             "the experts of %u layers are to be on the CPU, and no CPU is in the list", n);
+    return MN_OK;
+}
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+static void options_forget(mn_placement *p) {
+    mn_free(p->options);
+    p->options = NULL;
+    p->n_options = 0;
+}
+
+/* Appends what came of a plan; n: layers whose experts are on the CPU. */
+static mn_status options_note(mn_chooser *c, const mn_plan *plan, uint32_t n, bool spills) {
+    mn_placement *p = c->p;
+    const size_t count = p->n_options + 1u;
+    mn_option *more = mn_realloc(p->options, count, sizeof *more);
+    if (!more)
+        return mn_fail_memory(c->err, count * sizeof *more);
+    p->options = more;
+    mn_option *o = &more[p->n_options++];
+    *o = (mn_option){.n_layers = n,
+                     .n_segments = plan->n_segments,
+                     .n_copies = plan->copies.n_copies,
+                     .decode_us = plan->decode_us,
+                     .prefill_us = plan->prefill_us,
+                     .score = plan->score,
+                     .spills = spills};
+    if (plan->n_devices) {
+        o->need = plan->used[0];
+        o->room = mn_offer_at(c, plan->device[0])->free_bytes;
+    }
+    if (plan->status)
+        snprintf(o->reason, sizeof o->reason, "%.150s", plan->reason);
+    return MN_OK;
+}
+
+static void options_choose(mn_placement *p, uint32_t n_layers) {
+    for (uint32_t i = 0; i < p->n_options; i++)
+        p->options[i].chosen = p->options[i].n_layers == n_layers;
+}
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+/* Whether the CPU has more than its `pinned` nodes: whole layers that fit nowhere else. */
+static bool options_spill(const mn_chooser *c, const mn_plan *plan, uint32_t cpu, uint32_t pinned) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->g->abi.n_nodes; i++)
+        n += mn_plan_owns(plan, cpu, i);
+    return n > pinned;
+}
+
+/* The experts of the last n layers on the CPU; *last: fewer do not fit either. */
+static mn_status try_last(mn_chooser *c, const mn_order *w, uint32_t n, mn_plan *best,
+                          uint32_t *best_n, bool *last) {
+    const uint32_t cpu = cpu_of(c, w);
+    const uint32_t pinned = pin_experts(c, cpu, c->n_experts - n, n);
+    mn_plan plan = {0};
+    mn_status st = plan_pinned(c, w, &plan);
+    *last = st || plan.status || options_spill(c, &plan, cpu, pinned);
+    if (!st)
+        st = options_note(c, &plan, n, !plan.status && *last);
+    if (!st && !plan.status && (best->status || plan.score < best->score)) {
+        const mn_plan slower = *best;
+        *best = plan;
+        plan = slower;
+        *best_n = n;
+    }
+    mn_plan_free(&plan);
+    return st;
+}
+
+mn_status mn_options_try(mn_chooser *c, const mn_order *w, mn_plan *plan) {
+    uint32_t best_n = 0;
+    bool last = false;
+    options_forget(c->p);
+    if (!c->n_experts || mn_experts_are_fixed(c) || w->n < 2 || cpu_of(c, w) == NO_CPU)
+        return MN_OK;
+    mn_status st = options_note(c, plan, 0, !plan->status);
+    for (uint32_t n = c->n_experts; n && !last && !st; n--)
+        st = try_last(c, w, n, plan, &best_n, &last);
+    if (!st)
+        options_choose(c->p, best_n);
+    return st;
+}
