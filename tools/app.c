@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_CPU_MOE 1048576 /* layers, of the setting n_cpu_moe: all */
 /* of app_flags.numa; auto: what the configuration says */
 #define APP_NUMA_MODES "auto|off|interleave|split"
 static const char *const numa_modes[] = {"auto", "off", "interleave", "split"};
@@ -48,6 +49,16 @@ const arg_row app_device_rows[APP_DEVICE_ROWS] = {
     {"--list-devices", NULL, ARG_FLAG, F(list_devices), 0, 0, NULL, "the same as minerva devices"},
     {"--strict", NULL, ARG_FLAG, F(strict), 0, 0, NULL,
      "a device of a list that cannot be used is an error, also where a CPU is in the list"},
+    {"-ncmoe --n-cpu-moe", "N", ARG_COUNT, F(n_cpu_moe), 0, MAX_CPU_MOE, NULL,
+     "the CPU computes the routed experts of the first N layers, the other devices "
+     "everything\nelse "
+     "(default: as many as a device lacks memory for, where that is fastest)"},
+    {"-cmoe --cpu-moe", NULL, ARG_FLAG, F(cpu_moe), 0, 0, NULL, "the same of all layers"},
+    {"-ot --override-tensor", "PATTERN=DEVICE", ARG_LIST, F(tensor_devices), 1, 0, NULL,
+     "products whose matrices' names match the regular expression are on that device, as\n"
+     "in -ot 'ffn_.*_exps=cpu'; may be repeated"},
+    {"--device-memory", "SIZE", ARG_TEXT, F(device_memory), 1, 0, NULL,
+     "memory of each device that is no CPU at most, as in 20GiB (default: what is free)"},
 };
 const arg_row app_session_rows[APP_SESSION_ROWS] = {
     {"-c --ctx-size", "N", ARG_COUNT, F(ctx), 0, 2147483647, NULL,
@@ -170,6 +181,8 @@ static int app_check_flags(const app_flags *flags) {
         return complain(EXIT_USAGE, "found -q and -v, expected one of them");
     if (flags->draft_device && !flags->draft)
         return complain(EXIT_USAGE, "found --draft-device without --draft, expected both");
+    if (flags->cpu_moe && flags->n_cpu_moe.given)
+        return complain(EXIT_USAGE, "found --cpu-moe and --n-cpu-moe, expected one of them");
     if (flags->device && has_empty_name(flags->device))
         return complain(
             EXIT_USAGE,
@@ -179,14 +192,31 @@ static int app_check_flags(const app_flags *flags) {
     return 0;
 }
 
-enum { MOST_SETTINGS = 11 };
+enum { MOST_SETTINGS = 14 };
+/* Values that are made of flags. */
+typedef struct {
+    char threads[24], n_cpu_moe[24];
+} made_values;
 
-/* The flags as settings, up to MOST_SETTINGS; how many. threads: room for one of the values. */
-static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threads[24]) {
+/* Where weights are to be; behind n settings. How many there are then. */
+static uint32_t put_places(const app_flags *flags, mn_setting *out, uint32_t n, made_values *made) {
+    const int64_t n_cpu_moe = flags->cpu_moe ? MAX_CPU_MOE : flags->n_cpu_moe.v;
+    snprintf(made->n_cpu_moe, sizeof made->n_cpu_moe, "%" PRId64, n_cpu_moe);
+    if (flags->cpu_moe || flags->n_cpu_moe.given)
+        out[n++] = (mn_setting){"n_cpu_moe", made->n_cpu_moe};
+    if (*flags->tensor_devices.text)
+        out[n++] = (mn_setting){"tensor_devices", flags->tensor_devices.text};
+    if (flags->device_memory)
+        out[n++] = (mn_setting){"device_memory", flags->device_memory};
+    return n;
+}
+
+/* The flags as settings, up to MOST_SETTINGS; how many. */
+static uint32_t put_settings(const app_flags *flags, mn_setting *out, made_values *made) {
     uint32_t n = 0;
-    snprintf(threads, 24, "%" PRId64, flags->threads.v);
+    snprintf(made->threads, sizeof made->threads, "%" PRId64, flags->threads.v);
     if (flags->threads.given)
-        out[n++] = (mn_setting){"threads", threads};
+        out[n++] = (mn_setting){"threads", made->threads};
     if (flags->numa > 0 && (size_t)flags->numa < MN_COUNT(numa_modes))
         out[n++] = (mn_setting){"plugin.cpu_simd.numa", numa_modes[flags->numa]};
     if (flags->device)
@@ -209,12 +239,12 @@ static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threa
         out[n++] = (mn_setting){"cache_dir", flags->cache_dir};
     if (flags->cache_disk)
         out[n++] = (mn_setting){"cache_disk", flags->cache_disk};
-    return n;
+    return put_places(flags, out, n, made);
 }
 
 /* runtime_flags: MN_RUNTIME_* */
 static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) {
-    char threads[24];
+    made_values made;
     mn_setting settings[MOST_SETTINGS];
     mn_runtime_params params = {
         .size = sizeof params, .settings = settings, .flags = runtime_flags};
@@ -224,7 +254,7 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
     const int code = app_check_flags(flags);
     if (code)
         return code;
-    params.n_settings = put_settings(flags, settings, threads);
+    params.n_settings = put_settings(flags, settings, &made);
     contain_plugins(&params);
     params.rank_lost = on_rank_lost;
     params.progress = on_progress;

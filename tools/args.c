@@ -167,6 +167,18 @@ static int args_add_text(arg_texts *list, const char *s) {
     return 1;
 }
 
+/* 0: there is no room for it. */
+static int append_entry(arg_list *list, const char *s) {
+    const char *text = codeset_argument(s);
+    const size_t n = strlen(list->text);
+    const size_t left = sizeof list->text - n;
+    const int need = snprintf(list->text + n, left, "%s%s", n ? "," : "", text);
+    if (need >= 0 && (size_t)need < left)
+        return 1;
+    list->text[n] = 0;
+    return 0;
+}
+
 int parse_ids(const char *text, size_t n, const char *name, arg_ids *out) {
     static const char between[] = " \t\r\n,[]";
     for (size_t at = 0, len = 0; at < n; at += len) {
@@ -267,6 +279,7 @@ static void expected(const arg_row *row, char *dst, size_t n) {
     case ARG_TEXTS:
     case ARG_FILE:
     case ARG_FILES:
+    case ARG_LIST:
         snprintf(dst, n, "%s%s", row->value, row->flags[0] == '-' ? ", not empty" : "");
         break;
     case ARG_INTS:
@@ -448,6 +461,8 @@ static int tools_args_store(const arg_row *row, char *field, const char *s) {
     case ARG_TEXTS:
         return (double)strlen(s) >= row->lo &&
                args_add_text((arg_texts *)(void *)field, codeset_argument(s));
+    case ARG_LIST:
+        return (double)strlen(s) >= row->lo && append_entry((arg_list *)(void *)field, s);
     case ARG_FILES:
         return *s && args_add_text((arg_texts *)(void *)field, s);
     case ARG_INT:

@@ -10,6 +10,7 @@ typedef enum {
     ARG_FILE,   /* the same, not empty; shells complete it as a file's name */
     ARG_TEXTS,  /* arg_texts: each use adds one; as an operand: all of them */
     ARG_FILES,  /* the same of names of files */
+    ARG_LIST,   /* arg_list: each use adds one, with a comma between */
     ARG_INT,    /* int64_t in lo..hi */
     ARG_COUNT,  /* arg_count in lo..hi: 0 is a value, different from none */
     ARG_SEED,   /* arg_seed */
@@ -29,6 +30,10 @@ typedef struct {
     const char **v; /* into argv */
     size_t n;
 } arg_texts; /* freed by args_free_texts */
+#define ARG_LIST_MAX 2048
+typedef struct {
+    char text[ARG_LIST_MAX]; /* empty: not given */
+} arg_list;
 typedef struct {
     int64_t v;
     int given;

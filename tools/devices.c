@@ -323,7 +323,9 @@ int cmd_devices(int argc, char **argv) {
         return complain(EXIT_USAGE, "minerva devices: found --report and --explain, expected one");
     if (own.explain)
         return explain(&flags);
-    if (flags.model || flags.device || flags.ctx.given || flags.rows || flags.precision)
+    if (flags.model || flags.device || flags.cpu_moe || flags.n_cpu_moe.given ||
+        *flags.tensor_devices.text || flags.device_memory || flags.ctx.given || flags.rows ||
+        flags.precision)
         return complain(EXIT_USAGE,
                         "minerva devices: found a model, devices or sizes without --explain, "
                         "expected --explain with them");

@@ -248,7 +248,8 @@ static void zsh_row(out_file *out, const arg_page *page, const arg_group *group,
     (void)first;
     for (size_t i = 0; i < names.n; i++) { /* each name excludes the others */
         out_puts(out, " \\\n            '");
-        if (row->kind == ARG_TEXTS || row->kind == ARG_FILES || row->kind == ARG_PAIRS)
+        if (row->kind == ARG_TEXTS || row->kind == ARG_FILES || row->kind == ARG_PAIRS ||
+            row->kind == ARG_LIST)
             out_puts(out, "*");
         else if (names.n > 1) {
             out_puts(out, "(");

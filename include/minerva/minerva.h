@@ -695,7 +695,22 @@ typedef struct {
     const char *cache_dir;
     /* bytes of all files in it, the least recently used go first; 0 = the setting "cache_disk" */
     uint64_t cache_disk;
+    /* Where weights are, of devices that lack memory (docs/negotiation.md). n_cpu_moe: the routed
+     * experts of so many layers, from the first on, are computed by the CPU of the devices, those
+     * of other layers are not; 0 = the setting "n_cpu_moe", else as is fastest; MN_CPU_MOE_ALL,
+     * MN_CPU_MOE_NONE */
+    uint32_t n_cpu_moe, pad_moe;
+    /* "PATTERN=DEVICE,...": a product whose matrices' names match the regular expression is on that
+     * device, "cpu" or a name of mn_runtime_device. NULL = the setting "tensor_devices"; "" = none.
+     * MN_INVALID: no regular expression. MN_BAD_INPUT: it matches nothing, or one of a product's
+     * matrices alone */
+    const char *tensor_devices;
+    /* bytes that the session may use of each device that is no CPU; 0 = the setting
+     * "device_memory", else what is free */
+    uint64_t device_memory;
 } mn_session_params;
+#define MN_CPU_MOE_ALL 0xfffffffeu
+#define MN_CPU_MOE_NONE 0xffffffffu
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
  * imported, and no sequence can be created. n_seq: texts per step; 0 = 64 of an encoder, else 4.

@@ -6,6 +6,7 @@
  * that readers of GGUF find GGUF's conventions. */
 #ifndef MN_CONVERT_H
 #define MN_CONVERT_H
+#include "base/name_rule.h"
 #include "convert/imatrix.h"
 #include "model/model.h"
 #include "text/tokenizer/tokenizer.h"
@@ -38,11 +39,8 @@ void mn_convert_type_list(mn_text *out);
 
 /* ---- rules.c: PATTERN=TYPE ------------------------------------------------------------------- */
 typedef struct {
-    const char *text; /* the caller's */
-    void *code;       /* the compiled pattern */
-    void *data;       /* of a search */
+    mn_name_rule name; /* used: some tensor has its type by this rule */
     uint32_t dtype;
-    bool used; /* some tensor has its type by this rule */
 } mn_convert_rule;
 typedef struct {
     mn_convert_rule *at;

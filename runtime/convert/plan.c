@@ -343,11 +343,11 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
                      "%s: none of its %zu entries (%.*s, ...) is a matrix of the model",
                      p->imatrix_path, p->imatrix.n, MN_STR_ARG(p->imatrix.at[0].name));
     for (size_t i = 0; i < p->rules.n && !st; i++)
-        if (!p->rules.at[i].used)
+        if (!p->rules.at[i].name.used)
             st = mn_fail(err, MN_INVALID,
                          "\"%.200s\" applies to no tensor: no name of a matrix matches, or earlier "
                          "patterns have all that do",
-                         p->rules.at[i].text);
+                         p->rules.at[i].name.text.ptr);
     if (!st)
         st = put_factors(p, err);
     if (!st)

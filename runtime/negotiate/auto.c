@@ -342,10 +342,20 @@ static mn_status try_fixed(mn_chooser *c, bool cpu_only) {
     if (!mn_experts_are_fixed(c))
         return MN_OK;
     mn_order_add_ranked(c, &ranked, cpu_only, false);
+    for (uint32_t i = 0; i < c->n_rules && !cpu_only; i++)
+        if (mn_pin_offer(c, i) != MN_NO_OFFER &&
+            !mn_offer_is_cpu(mn_offer_at(c, mn_pin_offer(c, i))))
+            mn_order_add(&w, mn_pin_offer(c, i));
     for (uint32_t k = 0; k < ranked.n; k++)
         if (mn_can_all(c, ranked.at[k]))
             mn_order_add(&w, ranked.at[k]);
-    return adopt_order(c, &w);
+    mn_plan plan = {0};
+    mn_status st = w.n ? mn_plan_order(c, &w, &plan) : MN_OK;
+    memcpy(c->why_not, plan.reason, sizeof c->why_not);
+    if (!st && w.n && !plan.status)
+        mn_plan_adopt(c, &plan);
+    mn_plan_free(&plan);
+    return st;
 }
 
 /* Whatever covers the graph together; partial devices first, for the others could do all. */

@@ -1,8 +1,9 @@
-/* choose.h -- the choice among plans, in four files: auto.c chooses for auto, list.c chooses by the
- * user's list, options.c places routed experts, negotiate.c begins and ends a negotiation and
- * writes the reasons. */
+/* choose.h -- the choice among plans, in five files: auto.c chooses for auto, list.c chooses by the
+ * user's list, options.c places routed experts, pins.c weights that the user names, negotiate.c
+ * begins and ends a negotiation and writes the reasons. */
 #ifndef MN_CHOOSE_H
 #define MN_CHOOSE_H
+#include "base/name_rule.h"
 #include "negotiate/offer.h"
 
 /* One negotiation. */
@@ -10,13 +11,16 @@ typedef struct {
     mn_registry *reg;
     const mn_model_graph *g;
     const mn_request *r;
-    mn_placement *p; /* its offers, made as devices are asked */
-    mn_plan plan;    /* the best so far; n_segments 0 = none */
-    bool named;      /* the user chose these devices */
-    /* [n_experts] of the graph; pin: [n_nodes] of the plan that is tried, NULL without experts */
-    mn_expert_range *experts;
+    mn_placement *p;          /* its offers, made as devices are asked */
+    mn_plan plan;             /* the best so far; n_segments 0 = none */
+    bool named;               /* the user chose these devices */
+    mn_expert_range *experts; /* [n_experts] of the graph */
     uint32_t n_experts;
-    int32_t *pin;
+    mn_name_rule *rules; /* [n_rules] of request.tensor_devices */
+    uint32_t n_rules;
+    int32_t *rule_of;  /* [n_nodes] rule, or -1; NULL: there is no rule */
+    int32_t *pin;      /* [n_nodes] of the plan that is tried */
+    char why_not[400]; /* why auto cannot follow the request; "" = it can */
     mn_error *err;
 } mn_chooser;
 
@@ -70,10 +74,22 @@ mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out);
 void mn_plan_adopt(mn_chooser *c, mn_plan *plan); /* empties plan */
 mn_status mn_choose_auto(mn_chooser *c, bool cpu_only);
 
+/* ---- pins.c: where the user wants weights ---------------------------------------------------- */
+/* The rules of the request. MN_INVALID, MN_BAD_INPUT: which one is wrong or matches nothing. */
+mn_status mn_pins_read(mn_chooser *c);
+void mn_pins_free(mn_chooser *c);
+bool mn_pin_is_cpu(mn_str value); /* "cpu": the CPU of the list, whatever its name */
+#define MN_NO_OFFER UINT32_MAX
+/* The offer of the device that the rule names; MN_NO_OFFER: it was not asked, or can do nothing. */
+uint32_t mn_pin_offer(const mn_chooser *c, uint32_t rule);
+/* Into c->pin, for a plan of these devices; cpu: an offer or MN_NO_OFFER. false: a device is not
+ * among them, and why says so. */
+bool mn_pins_put(mn_chooser *c, const mn_order *w, uint32_t cpu, char *why, size_t cap);
+
 /* ---- options.c: routed experts on the CPU ---------------------------------------------------- */
-mn_status mn_options_begin(mn_chooser *c); /* finds the experts */
+mn_status mn_options_begin(mn_chooser *c); /* finds the experts, reads the rules */
 void mn_options_end(mn_chooser *c);
-/* Whether the request says where experts are, and there are some. */
+/* Whether the request says where experts or other weights are. */
 bool mn_experts_are_fixed(const mn_chooser *c);
 /* *plan: of these devices in this order, by whole layers, and short of memory. Becomes the fastest
  * plan that has the experts of the last layers on the CPU, if one is faster. Options are listed in

@@ -135,7 +135,9 @@ static mn_status nothing(mn_chooser *c, const mn_plan *tried) {
         mn_text_printf(&refused, "%sout of memory while %s was opened: %s", refused.len ? "; " : "",
                        missing->path, missing->reason);
     const bool twice = refused.len && count_asked(c) == 1; /* it says the same again */
-    if (tried && tried->reason[0] && !twice)
+    if (*c->why_not)
+        mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", c->why_not);
+    else if (tried && tried->reason[0] && !twice)
         mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", tried->reason);
     if (!refused.len)
         mn_text_puts(&refused, "no backend plugin is installed (see `minerva plugins`)");

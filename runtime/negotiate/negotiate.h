@@ -57,6 +57,9 @@ typedef struct {
     /* layers, from the first on, whose routed experts are on the CPU, those of no others: all from
      * their number on; 0 = as is fastest, MN_EXPERTS_NONE = of no layer */
     uint32_t n_cpu_moe;
+    /* "PATTERN=DEVICE,...": matrices whose names match are on that device; NULL or "": none */
+    const char *tensor_devices;
+    uint64_t device_memory; /* bytes of each device that is no CPU at most; 0 = what is free */
     /* [n_passed_over] devices that auto and cpu do not ask, because they broke a claim */
     const mn_device_record *const *passed_over;
     uint32_t n_passed_over;

@@ -126,10 +126,7 @@ static mn_status ask_verdicts(mn_offer *o, const mn_compile *question) {
 
 /* ---- what may be placed there ---------------------------------------------------------------- */
 
-/* What stays together: KV_STORE and ATTENTION of a layer's cache, also where several layers read
- * it; EMBED, SAMPLE and LOOKUP, which share HISTORY. Nodes of one number do; 0 = the node is
- * free. */
-static uint64_t bond_of(const mn_graph *g, uint32_t i) {
+uint64_t mn_node_bond(const mn_graph *g, uint32_t i) {
     const mn_node *n = &g->nodes[i];
     uint64_t layer;
     uint64_t group;
@@ -154,9 +151,9 @@ static uint64_t bond_of(const mn_graph *g, uint32_t i) {
 
 /* None of the nodes that are tied to node i can be placed there. */
 static void untie(mn_offer *o, const mn_graph *g, uint32_t i) {
-    const uint64_t bond = bond_of(g, i);
+    const uint64_t bond = mn_node_bond(g, i);
     for (uint32_t k = 0; bond && k < g->n_nodes; k++)
-        if (bond_of(g, k) == bond)
+        if (mn_node_bond(g, k) == bond)
             o->can[k] = 0;
 }
 
@@ -193,7 +190,8 @@ static void longest_run(const mn_offer *o, uint32_t n, uint32_t *lo, uint32_t *h
     }
 }
 
-static void offer_ask_free(mn_offer *o) {
+/* Of the memory that is free, what the request leaves to it. */
+static void offer_ask_free(mn_offer *o, const mn_request *r) {
     const mn_plugin_record *p = o->record->plugin;
     uint64_t left = 0;
     uint64_t total = 0;
@@ -202,6 +200,8 @@ static void offer_ask_free(mn_offer *o) {
         MN_WATCHED(p->callee, "device_memory",
                    st = p->backend->device_memory(o->device, &left, &total, NULL));
     o->free_bytes = st ? o->record->info.mem_free : left;
+    if (r->device_memory && !mn_offer_is_cpu(o))
+        o->free_bytes = MN_MIN(o->free_bytes ? o->free_bytes : UINT64_MAX, r->device_memory);
 }
 
 /* Bounds of the whole graph, which all its nodes can run. */
@@ -232,7 +232,7 @@ static mn_status ask_memory(mn_offer *o, const mn_model_graph *g, const mn_reque
     uint32_t hi;
     longest_run(o, g->abi.n_nodes, &lo, &hi);
     o->stage = MN_STAGE_MEMORY;
-    offer_ask_free(o);
+    offer_ask_free(o, r);
     const mn_status st = mn_offer_class(o, g, r, lo, hi, &why);
     if (st) {
         clear_can(o, &g->abi);

@@ -13,6 +13,10 @@
 mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g,
                        const mn_request *r, mn_offer *o, mn_error *err);
 void mn_offer_free(mn_offer *o);
+/* What stays together: KV_STORE and ATTENTION of a layer's cache, also where several layers read
+ * it; EMBED, SAMPLE and LOOKUP, which share HISTORY. Nodes of one number do; 0 = the node is
+ * free. */
+uint64_t mn_node_bond(const mn_graph *g, uint32_t i);
 static inline bool mn_offer_is_oracle(const mn_offer *o) {
     return o->record->info.flags & MN_DEVICE_ORACLE;
 }

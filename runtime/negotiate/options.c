@@ -10,24 +10,30 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NO_CPU = UINT32_MAX };
-
 mn_status mn_options_begin(mn_chooser *c) {
     const uint32_t n_nodes = c->g->abi.n_nodes;
     mn_status st = mn_expert_ranges(&c->g->abi, &c->experts, &c->n_experts, c->err);
-    if (st || !c->n_experts)
+    if (!st)
+        st = mn_pins_read(c);
+    if (st)
         return st;
     c->pin = mn_alloc(n_nodes, sizeof *c->pin);
-    return c->pin ? MN_OK : mn_fail_memory(c->err, n_nodes * sizeof *c->pin);
+    if (!c->pin)
+        return mn_fail_memory(c->err, n_nodes * sizeof *c->pin);
+    const bool asked = c->r->n_cpu_moe && c->r->n_cpu_moe != MN_EXPERTS_NONE;
+    if (asked && !c->n_experts && !(c->r->flags & MN_REQUEST_AGAIN))
+        mn_log(MN_LOG_WARN, "the model has no routed experts that could be on the CPU");
+    return MN_OK;
 }
 
 void mn_options_end(mn_chooser *c) {
+    mn_pins_free(c);
     mn_free(c->experts);
     mn_free(c->pin);
 }
 
 bool mn_experts_are_fixed(const mn_chooser *c) {
-    return c->n_experts && c->r->n_cpu_moe;
+    return c->n_rules || (c->n_experts && c->r->n_cpu_moe);
 }
 
 /* ---- one placement --------------------------------------------------------------------------- */
@@ -37,7 +43,7 @@ static uint32_t cpu_of(const mn_chooser *c, const mn_order *w) {
     for (uint32_t k = w->n; k-- > 0;)
         if (mn_offer_is_cpu(mn_offer_at(c, w->at[k])))
             return w->at[k];
-    return NO_CPU;
+    return MN_NO_OFFER;
 }
 
 /* The experts of n layers from `first` on, counted in layers that have some, belong to the CPU; how
@@ -56,20 +62,21 @@ static mn_status plan_pinned(mn_chooser *c, const mn_order *w, mn_plan *out) {
     return mn_plan_make(c->p->offers, c->g, c->r, w->at, w->n, c->pin, out, c->err);
 }
 
-/* By the request: experts of the first layers. */
+/* By the request: experts of the first layers, then what its rules say. */
 mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out) {
     const bool none = !c->r->n_cpu_moe || c->r->n_cpu_moe == MN_EXPERTS_NONE;
     const uint32_t n = none ? 0 : MN_MIN(c->r->n_cpu_moe, c->n_experts);
     const uint32_t cpu = cpu_of(c, w);
-    if (!n)
-        return mn_plan_make(c->p->offers, c->g, c->r, w->at, w->n, NULL, out, c->err);
-    if (cpu != NO_CPU) {
+    char why[sizeof out->reason] = "";
+    if (n && cpu == MN_NO_OFFER)
+        snprintf(why, sizeof why,
+                 "the experts of %u layers are to be on the CPU, and no CPU is in the list", n);
+    else
         pin_experts(c, cpu, 0, n);
+    if (!*why && mn_pins_put(c, w, cpu, why, sizeof why))
         return plan_pinned(c, w, out);
-    }
     *out = (mn_plan){.status = MN_UNSUPPORTED};
-    snprintf(out->reason, sizeof out->reason,
-             "the experts of %u layers are to be on the CPU, and no CPU is in the list", n);
+    memcpy(out->reason, why, sizeof out->reason);
     return MN_OK;
 }
 
@@ -145,7 +152,7 @@ mn_status mn_options_try(mn_chooser *c, const mn_order *w, mn_plan *plan) {
     uint32_t best_n = 0;
     bool last = false;
     options_forget(c->p);
-    if (!c->n_experts || mn_experts_are_fixed(c) || w->n < 2 || cpu_of(c, w) == NO_CPU)
+    if (!c->n_experts || mn_experts_are_fixed(c) || w->n < 2 || cpu_of(c, w) == MN_NO_OFFER)
         return MN_OK;
     mn_status st = options_note(c, plan, 0, !plan->status);
     for (uint32_t n = c->n_experts; n && !last && !st; n--)

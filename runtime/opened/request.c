@@ -106,6 +106,26 @@ static mn_status check_kinds(const mn_session_params *p, mn_error *err) {
     return MN_OK;
 }
 
+/* Where weights are to be. */
+static mn_status set_places(const mn_config *cfg, const mn_session_params *p, mn_request *r,
+                            mn_error *err) {
+    const int64_t n = mn_config_get_int(cfg, "n_cpu_moe");
+    const char *memory = mn_config_get_str(cfg, "device_memory");
+    r->n_cpu_moe = p->n_cpu_moe;
+    if (!p->n_cpu_moe && n >= 0)
+        r->n_cpu_moe = n ? (uint32_t)n : MN_CPU_MOE_NONE;
+    r->tensor_devices =
+        p->tensor_devices ? p->tensor_devices : mn_config_get_str(cfg, "tensor_devices");
+    r->device_memory = p->device_memory;
+    if (r->device_memory || !*memory)
+        return MN_OK;
+    if (!mn_parse_bytes(mn_str_of(memory), &r->device_memory) || !r->device_memory)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "device_memory: found \"%s\", expected a number of bytes, as in 20GiB",
+                       memory);
+    return MN_OK;
+}
+
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                           const mn_session_params *params, mn_request *r, mn_error *err) {
     const mn_config *cfg = m->rt->config;
@@ -138,6 +158,9 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     if (m->rt->ranked)
         r->devices = m->rt->ranked->name;
     set_sizes(cfg, &g->hp, &p, r);
+    st = set_places(cfg, &p, r, err);
+    if (st)
+        return st;
     if (m->rt->ranks)
         r->n_batch_wide = 0; /* one size for all ranks */
     return check_sizes(&g->hp, r, err);

@@ -71,7 +71,8 @@ mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error 
                                      .n_ctx = s->steps.n_ctx,
                                      .n_seq = s->steps.n_seq,
                                      .n_batch = s->steps.n_batch,
-                                     .cache_dir = ""};
+                                     .cache_dir = "",
+                                     .tensor_devices = ""};
     mn_status st = check_vocabulary(s->model, p->draft, err);
     if (st)
         return st;

@@ -6,7 +6,7 @@
 
 enum { KEEP_MS = 10000 }; /* that mn_session_free waits for files */
 
-/* Sizes and wishes; the list of devices is copied, since it is asked again when one is lost. */
+/* Sizes and wishes; lists of devices are copied, since they are read again when one is lost. */
 static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error *err) {
     mn_request *r = &s->request;
     const bool embeds = p->flags & MN_SESSION_EMBED;
@@ -33,7 +33,8 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     if (s->model->rt->progress)
         r->watcher = (mn_watcher){mn_runtime_progress, s->model->rt};
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
-    return r->devices ? MN_OK : mn_fail_memory(err, 64);
+    r->tensor_devices = mn_arena_strndup(&s->names, r->tensor_devices, strlen(r->tensor_devices));
+    return r->devices && r->tensor_devices ? MN_OK : mn_fail_memory(err, 64);
 }
 
 /* Where what leaves memory is kept; the folder is opened with the engine. */

@@ -365,6 +365,35 @@ def test_run_drafts():
     is_error(run("--prompt-ids", IDS, "--draft-device", "cpu_simd", code=2), "--draft-device without --draft")
 
 
+def test_run_experts():
+    """Experts and named weights on another device: the same ids; what cannot be followed is an error."""
+    model = os.path.join(DATA, "fixtures", "gpt-oss")
+
+    def ids(*flags):
+        return minerva("run", "-m", model, "--prompt-ids", "1,5,7,9", "-n", "12", "--temp", "0", "--precision", "exact", "--ignore-eos", "--json", *flags).json()["ids"]
+
+    def devices(*flags):
+        record = minerva("devices", "--explain", "--json", "-m", model, "--device", "reference,cpu_simd", "--precision", "exact", *flags).json()
+        return record["placement"]
+    whole = ids("--device", "cpu_simd")
+    n_layers = json.load(open(os.path.join(model, "config.json")))["num_hidden_layers"]
+    for flags, n in ((("--cpu-moe",), 1 + 2 * n_layers), (("-ncmoe", "1"), 3), (("--n-cpu-moe", "0"), 1), (("-ot", "_exps=cpu"), 1 + 2 * n_layers),
+                     (("-ot", r"blk\.0\..*_exps=cpu_simd", "-ot", r"blk.[1-9]{1,2}\.ffn_.*exps=reference"), 3)):
+        equal(ids("--device", "reference,cpu_simd", *flags), whole)
+        p = devices(*flags)
+        equal((len(p["segments"]), sum(d["segments"] for d in p["devices"])), (n, n))
+        equal(sum(d["need"] for d in p["devices"]), sum(s["need"] for s in p["segments"]))
+    has(minerva("devices", "--explain", "-m", model, "--device", "reference,cpu_simd", "--cpu-moe").out, "without the experts of 0-%d" % (n_layers - 1), "crossing")
+    has(run("--prompt-ids", IDS, "-n", "1", "--cpu-moe").err, "no routed experts")
+    for flags, words in ((("-ot", "exps"), "PATTERN=DEVICE"), (("-ot", "(=cpu"), "regular expression"), (("-ot", "shexp=cpu"), "matches no matrix"),
+                         (("-ot", "exps=npu:7"), "npu:7"), (("--device-memory", "lots"), "20GiB")):
+        r = minerva("run", "-m", model, "--prompt-ids", "1", "-n", "1", *flags, code=None)
+        assert r.code in (1, 2, 3), (flags, r.code)
+        has(r.err, words)
+    is_error(minerva("run", "-m", model, "--prompt-ids", "1", "--cpu-moe", "-ncmoe", "1", code=2), "--cpu-moe", "--n-cpu-moe")
+    is_error(minerva("devices", "--cpu-moe", code=2), "--explain")
+
+
 def test_run_json():
     a = run("--prompt-ids", IDS, "-n", "160", "--temp", "0", "--precision", "exact", "--json").json()
     check_answer(a)

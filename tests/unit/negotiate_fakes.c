@@ -318,6 +318,27 @@ static int32_t add_experts(int32_t layer, int32_t x) {
     return y;
 }
 
+/* Names of weights, as files have them: rules go by them. */
+static void name_weights(void) {
+    static char names[28 * N_LAYERS + 64][48];
+    for (uint32_t i = 0; i < n_nodes; i++)
+        for (uint32_t j = 0; j < nodes[i].n_in; j++) {
+            static const char *const of_op[MN_OP_MOE_COMBINE + 1] = {
+                [MN_OP_RMS_NORM] = "norm", [MN_OP_LINEAR] = "attn", [MN_OP_ROPE] = "freqs"};
+            const int32_t t = operands[nodes[i].in_off + j];
+            if (t < 0 || tensors[t].role != MN_ROLE_WEIGHT || tensors[t].name.len > 1)
+                continue;
+            const char *kind = of_op[nodes[i].op] ? of_op[nodes[i].op] : "token_embd";
+            if (nodes[i].op == MN_OP_MOE_LINEAR)
+                kind = nodes[i + 1].op == MN_OP_ACT ? "ffn_up_exps" : "ffn_down_exps";
+            if (nodes[i].layer < 0 || tensors[t].n_dim < 2)
+                snprintf(names[t], sizeof names[t], "%s.weight", kind);
+            else
+                snprintf(names[t], sizeof names[t], "blk.%d.%s%u.weight", nodes[i].layer, kind, i);
+            tensors[t].name = mn_str_of(names[t]);
+        }
+}
+
 static int build_graph(bool experts) {
     static mn_model_graph g;
     const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS);
@@ -352,6 +373,8 @@ static int build_graph(bool experts) {
     NODE(RMS_NORM, -1, n, rows, norm);
     NODE(LINEAR, -1, logits, n, weight(V), -1);
     NODE(SAMPLE, -1, ids, logits, in, st, st, st);
+    if (experts)
+        name_weights();
     g.abi = (mn_graph){.size = sizeof g.abi,
                        .n_nodes = n_nodes,
                        .n_tensors = n_tensors,

@@ -45,6 +45,8 @@ static void close_world(void) {
 }
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
+static uint32_t n_cpu_moe; /* of the session's parameters */
+static const char *tensor_devices;
 static bool with_drafts; /* of the model itself, which mostly hold */
 static const char *draft_device = "cpu_simd";
 
@@ -56,7 +58,9 @@ static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead,
                            .n_seq = n_seq,
                            .n_ctx = 256,
                            .n_batch = 16,
-                           .run_ahead = ahead};
+                           .run_ahead = ahead,
+                           .n_cpu_moe = n_cpu_moe,
+                           .tensor_devices = tensor_devices};
     if (with_drafts) {
         p.draft = model;
         p.draft_device = draft_device;
@@ -391,6 +395,33 @@ static void test_info(void **state) {
                 after.n_batch == before.n_batch);
     mn_session_free(s);
     close_world();
+}
+
+/* ---- experts on the CPU ---------------------------------------------------------------------- */
+/* The card of a model with experts is lost, and the CPU, which has the experts, goes on with all:
+ * the same ids. Where the user named the card for some weights, a line says that it is gone. */
+static void test_experts(void **state) {
+    static const char *const after[] = {"0", "1", "5", "17", "40"};
+    static const char *const rules[] = {NULL, "attn_.*weight=flaky,_exps=cpu"};
+    (void)state;
+    fixture = "gpt-oss";
+    open_world(NULL);
+    const story want = play("cpu_simd", 2, 1, sampled());
+    close_world();
+    for (size_t k = 0; k < MN_COUNT(after); k++) {
+        open_world(OPTIONS("lost_at", calls[k % 4], "lost_after", after[k]));
+        n_cpu_moe = k % 3 ? MN_CPU_MOE_ALL : 1;
+        tensor_devices = rules[k % 2];
+        const story got = play("flaky,cpu_simd", 2, 1, sampled());
+        assert_int_equal(n_warnings, 1 + k % 2);
+        assert_string_equal(log_text,
+                            "flaky was lost (the plug was pulled); going on with cpu_simd");
+        same(&want, &got);
+        close_world();
+    }
+    n_cpu_moe = 0;
+    tensor_devices = NULL;
+    fixture = NULL;
 }
 
 /* ---- rows of a step -------------------------------------------------------------------------- */
@@ -908,21 +939,35 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_sequence),   cmocka_unit_test(test_five_sequences),
-        cmocka_unit_test(test_run_ahead),      cmocka_unit_test(test_states),
-        cmocka_unit_test(test_statistics),     cmocka_unit_test(test_constraint),
-        cmocka_unit_test(test_drafts),         cmocka_unit_test(test_drafts_device),
-        cmocka_unit_test(test_no_drafts),      cmocka_unit_test(test_samplers),
-        cmocka_unit_test(test_info),           cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_rows_requested), cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_creation),       cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_transient),      cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_generate),       cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_delay),          cmocka_unit_test(test_delay_of_relapse),
-        cmocka_unit_test(test_stays_lost),     cmocka_unit_test(test_self_test),
-        cmocka_unit_test(test_in_use),         cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
+                                       cmocka_unit_test(test_five_sequences),
+                                       cmocka_unit_test(test_run_ahead),
+                                       cmocka_unit_test(test_states),
+                                       cmocka_unit_test(test_statistics),
+                                       cmocka_unit_test(test_constraint),
+                                       cmocka_unit_test(test_drafts),
+                                       cmocka_unit_test(test_drafts_device),
+                                       cmocka_unit_test(test_no_drafts),
+                                       cmocka_unit_test(test_samplers),
+                                       cmocka_unit_test(test_info),
+                                       cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_rows_requested),
+                                       cmocka_unit_test(test_alone),
+                                       cmocka_unit_test(test_creation),
+                                       cmocka_unit_test(test_twice),
+                                       cmocka_unit_test(test_transient),
+                                       cmocka_unit_test(test_logits),
+                                       cmocka_unit_test(test_embeddings),
+                                       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_generate),
+                                       cmocka_unit_test(test_comes_back),
+                                       cmocka_unit_test(test_delay),
+                                       cmocka_unit_test(test_delay_of_relapse),
+                                       cmocka_unit_test(test_stays_lost),
+                                       cmocka_unit_test(test_self_test),
+                                       cmocka_unit_test(test_in_use),
+                                       cmocka_unit_test(test_threads)};
     const char *isa = getenv("MINERVA_CPU_ISA"); /* answers are compared bit by bit */
     if (isa)
         setenv("MINERVA_FLAKY_ISA", isa, 1);

@@ -165,6 +165,105 @@ static void test_two_cpus(void **state) {
     mn_placement_free(&p);
 }
 
+/* ---- weights by their names ------------------------------------------------------------------ */
+static mn_status ruled(const char *list, const char *rules, uint32_t n, mn_placement *p,
+                       mn_error *err) {
+    mn_request r = request_for(list);
+    r.tensor_devices = rules;
+    r.n_cpu_moe = n;
+    forget_questions();
+    const mn_status st = mn_negotiate(NULL, graph, &r, p, err);
+    check_questions();
+    return st;
+}
+
+/* The experts of layers [lo, hi) by one name or by another, in a list of several, and before what
+ * --n-cpu-moe says of them. */
+static void test_names(void **state) {
+    static const struct {
+        const char *rules;
+        uint32_t n;
+        int32_t lo, hi;
+    } cases[] = {{"_exps=cpu", 0, 0, 8},
+                 {"exps=CPU", 0, 0, 8},
+                 {"^blk\\.[2-4]\\.ffn_.*exps=cpu", 0, 2, 5},
+                 {"blk.7.ffn_(up|down)_exps=cpu,blk.[0-6]{1,2}.ffn_.*exps=gpu", 0, 7, 8},
+                 {"blk.[0-2].*exps=gpu", 5, 3, 5}};
+    (void)state;
+    INSTALL_CARD(0, 100, 1);
+    for (size_t i = 0; i < MN_COUNT(cases); i++)
+        for (size_t k = 0; k < 2; k++) {
+            mn_placement p;
+            mn_error err = MN_ERROR_INIT;
+            if (ruled(k ? "gpu,cpu" : "auto", cases[i].rules, cases[i].n, &p, &err))
+                fail_msg("%s: %s", cases[i].rules, err.msg);
+            experts_on_cpu(&p, cases[i].lo, cases[i].hi);
+            mn_placement_free(&p);
+        }
+}
+
+/* A layer whose weights are all named goes whole; what shares a cache or the history stays
+ * together. */
+static void test_whole_layer(void **state) {
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    (void)state;
+    INSTALL_CARD(0, 100, 1);
+    assert_int_equal(ruled("auto", "^blk.3.=cpu,token_embd=cpu", 0, &p, &err), MN_OK);
+    check_placement(&p);
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        const uint32_t op = nodes[i].op;
+        const bool first = op == MN_OP_RMS_NORM; /* its weights are those of all layers */
+        const bool last = op == MN_OP_ADD && nodes[i + 1].layer != 3;
+        const bool cpu = nodes[i].layer == 3 && !first && !last;
+        const bool slots = op == MN_OP_EMBED || op == MN_OP_SAMPLE;
+        assert_string_equal(at_node(&p, i), cpu || slots ? "cpu" : "gpu");
+    }
+    mn_placement_free(&p);
+}
+
+static void test_bad_names(void **state) {
+    static const struct {
+        const char *list, *rules;
+        mn_status status;
+        const char *words;
+    } cases[] = {
+        {"auto", "exps", MN_INVALID, "found \"exps\", expected PATTERN=DEVICE"},
+        {"auto", "(exps=cpu", MN_INVALID, "\"(exps=cpu\": the pattern is no regular expression"},
+        {"auto", "shexp=cpu", MN_BAD_INPUT, "\"shexp=cpu\": the pattern matches no matrix"},
+        {"auto", "exps=npu", MN_NO_DEVICE, "\"exps=npu\": there is no device \"npu\""},
+        {"cpu", "exps=gpu", MN_NO_DEVICE, "\"exps=gpu\": the device is not in the list"},
+        {"gpu", "exps=cpu", MN_NO_DEVICE, "\"exps=cpu\": the device is not in the list"},
+    };
+    (void)state;
+    INSTALL_CARD(0, 100, 1);
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        mn_placement p;
+        mn_error err = MN_ERROR_INIT;
+        assert_int_equal(ruled(cases[i].list, cases[i].rules, 0, &p, &err), cases[i].status);
+        has_words(err.msg, cases[i].words);
+    }
+}
+
+/* Of a card's memory a session may use so much; a CPU's is not counted. */
+static void test_device_memory(void **state) {
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = request_for("auto");
+    (void)state;
+    INSTALL_CARD(0, 100, 1);
+    r.device_memory = need_without(5);
+    assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_OK);
+    experts_on_cpu(&p, N_LAYERS - 5, N_LAYERS);
+    assert_int_equal(offer_of(&p, "gpu")->free_bytes, r.device_memory);
+    assert_int_equal(offer_of(&p, "cpu")->free_bytes, 0);
+    mn_placement_free(&p);
+    devices[0].info.mem_free = need_without(6); /* the smaller of the two */
+    assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_OK);
+    experts_on_cpu(&p, N_LAYERS - 6, N_LAYERS);
+    mn_placement_free(&p);
+}
+
 /* ---- the best of all ------------------------------------------------------------------------- */
 /* owner: [n_nodes] offers. The score of that placement, or infinity: a device lacks memory. */
 static double score_of(mn_placement *p, const mn_request *r, const uint32_t *owner) {
@@ -249,6 +348,8 @@ int main(void) {
         cmocka_unit_test(test_last_layers), cmocka_unit_test(test_options),
         cmocka_unit_test(test_ends),        cmocka_unit_test(test_slow_bus),
         cmocka_unit_test(test_fixed),       cmocka_unit_test(test_two_cpus),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_whole_layer),
+        cmocka_unit_test(test_bad_names),   cmocka_unit_test(test_device_memory),
         cmocka_unit_test(test_sixty)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }

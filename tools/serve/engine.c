@@ -28,7 +28,7 @@ typedef struct {
     wire_in in;
     app a;
     app_flags flags;
-    char *model, *device, *draft, *draft_device, *cache_dir, *cache_disk;
+    char *model, *device, *draft, *draft_device, *cache_dir, *cache_disk, *device_memory;
     forms forms;       /* of the thread that reads */
     work *work;        /* NULL: an encoder, which only embeds */
     embed_work *embed; /* NULL: no embeddings */
@@ -286,6 +286,7 @@ static void set_flags(engine *e, const wire_open *m) {
     e->draft_device = engine_text_of(m->draft_device);
     e->cache_dir = engine_text_of(m->cache_dir);
     e->cache_disk = engine_text_of(m->cache_disk);
+    e->device_memory = engine_text_of(m->device_memory);
     e->flags = (app_flags){
         .model = e->model,
         .device = e->device,
@@ -308,7 +309,13 @@ static void set_flags(engine *e, const wire_open *m) {
         .lookup = (m->flags & WIRE_LOOKUP) != 0,
         .cache_dir = e->cache_dir,
         .cache_disk = e->cache_disk,
+        .cpu_moe = (m->flags & WIRE_CPU_MOE) != 0,
+        .n_cpu_moe = {m->n_cpu_moe < 0 ? 0 : m->n_cpu_moe, m->n_cpu_moe >= 0},
+        .device_memory = e->device_memory,
     };
+    const size_t n = MN_MIN(m->tensor_devices.len, sizeof e->flags.tensor_devices.text - 1);
+    if (n)
+        memcpy(e->flags.tensor_devices.text, m->tensor_devices.ptr, n);
 }
 
 /* The draft model's devices likewise; without one there are no drafts of it. */

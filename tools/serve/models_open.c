@@ -122,6 +122,7 @@ static void set_open(served *m) {
                                 {WIRE_VERBOSE, (uint32_t)f->verbose},
                                 {WIRE_EMBEDDINGS, (uint32_t)own->embeddings},
                                 {WIRE_NO_CACHE, (uint32_t)own->no_cache},
+                                {WIRE_CPU_MOE, (uint32_t)f->cpu_moe},
                                 {WIRE_LOOKUP, (uint32_t)f->lookup}};
     *open = (wire_open){0};
     for (size_t i = 0; i < MN_COUNT(bits); i++)
@@ -142,6 +143,9 @@ static void set_open(served *m) {
     open->n_draft = (uint32_t)f->draft_max;
     open->cache_dir = model_str_of(f->cache_dir);
     open->cache_disk = model_str_of(f->cache_disk);
+    open->n_cpu_moe = f->n_cpu_moe.given ? (int32_t)f->n_cpu_moe.v : -1;
+    open->tensor_devices = model_str_of(f->tensor_devices.text);
+    open->device_memory = model_str_of(f->device_memory);
     open->chat_template = model_str_of(m->chat_template ? m->chat_template : own->chat_template);
     if (own->chat_template && !m->chat_template)
         open->flags |= WIRE_TEMPLATE_NAMED;

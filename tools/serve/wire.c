@@ -159,6 +159,9 @@ static void pass_open(pass *p, wire_open *m) {
     text(p, &m->chat_template);
     text(p, &m->cache_dir);
     text(p, &m->cache_disk);
+    i32(p, &m->n_cpu_moe);
+    text(p, &m->tensor_devices);
+    text(p, &m->device_memory);
 }
 
 /* mn_sample_params without the bias, whose two arrays are the message's. */

@@ -15,7 +15,7 @@
 #include "text_buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 8u
+#define WIRE_VERSION 9u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -42,6 +42,7 @@ typedef enum {
 #define WIRE_NO_CACHE 32u
 #define WIRE_LOOKUP 64u
 #define WIRE_IGNORE_UNUSED 128u
+#define WIRE_CPU_MOE 512u
 #define WIRE_TEMPLATE_NAMED 256u /* chat_template is a name */
 typedef struct {
     uint32_t version, flags;
@@ -54,6 +55,8 @@ typedef struct {
     uint32_t n_draft, numa;
     mn_str chat_template;         /* empty: the model's own */
     mn_str cache_dir, cache_disk; /* empty: the settings */
+    int32_t n_cpu_moe;            /* -1: not given */
+    mn_str tensor_devices, device_memory;
 } wire_open;
 
 /* A generation: the prompt, then the n_drawn ids that an earlier engine drew. */
