@@ -1,9 +1,10 @@
-/* boundary.c -- tensors that cross segments: where each is made, who reads it, and how its rows
- * come there: out of a map of the source where the device has one, else read into pinned memory,
- * then written. A tensor goes to a device once per step, before the first segment that reads it. */
+/* boundary.c -- tensors that cross segments: their memory (negotiate/crossing.c says which have the
+ * same), and how their rows come to another device: out of a map of the source where the device has
+ * one, else read into pinned memory, then written. A tensor goes to a device once per step, before
+ * the first segment that reads it; what goes at one time is waited for once. */
 #include "engine/engine_impl.h"
 
-enum { SLICE_NS = 1000000000, SETTLE_S = 600, NOBODY = -1 };
+enum { SLICE_NS = 1000000000, SETTLE_S = 600, STAGED_ALIGN = 256 };
 
 mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, uint64_t expected_ns,
                           mn_event **event, mn_error *err) {
@@ -24,43 +25,26 @@ mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, uint64_t
     return st;
 }
 
-/* The roots of what a node writes are the segment's. */
-static void mark_outputs(const mn_graph *g, const mn_node *n, int32_t segment, int32_t *maker) {
-    for (uint32_t j = 0; j < n->n_out; j++) {
-        const int32_t t = g->operands[n->out_off + j];
-        if (t >= 0)
-            maker[mn_tensor_root(g, (uint32_t)t)] = segment;
-    }
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Memory of the place, when a tensor first lies there. */
+static mn_status allocate_place(mn_engine *e, const mn_crossing *c, const mn_crossing_place *place,
+                                mn_error *err) {
+    mn_engine_device *d = &e->devices[c->device];
+    if (!d->places)
+        d->places = mn_calloc(e->n_places, sizeof(mn_buffer *));
+    if (!d->places)
+        return mn_fail_memory(err, e->n_places * sizeof(mn_buffer *));
+    mn_status st = MN_OK;
+    if (!d->places[c->place])
+        st = mn_engine_alloc(e, c->device, place->bytes, MN_MEM_DEVICE, &d->places[c->place], err);
+    d->at[c->tensor] = d->places[c->place];
+    return st;
 }
 
-/* maker[t]: the segment that writes the tensor. */
-static void find_makers(const mn_engine *e, int32_t *maker) {
-    const mn_graph *g = &e->graph->abi;
-    for (uint32_t t = 0; t < g->n_tensors; t++)
-        maker[t] = NOBODY;
-    for (uint32_t k = 0; k < e->n_segments; k++) {
-        const mn_engine_segment *s = &e->segments[k];
-        for (uint32_t i = s->node_lo; i < s->node_hi; i++)
-            mark_outputs(g, &g->nodes[i], (int32_t)k, maker);
-    }
-}
-
-/* The tensor's buffer on the device, made when it is first wanted. */
-static mn_status allocate_at(mn_engine *e, uint32_t device, uint32_t t, mn_error *err) {
-    mn_engine_device *d = &e->devices[device];
-    uint64_t bytes;
-    if (d->at[t])
-        return MN_OK;
-    if (!mn_tensor_bytes(&e->graph->abi, t, d->symbol_max, &bytes))
-        return mn_fail(err, MN_INVALID, "%.*s: its size overflows",
-                       MN_STR_ARG(e->graph->abi.tensors[t].name));
-    return mn_engine_alloc(e, device, bytes, MN_MEM_DEVICE, &d->at[t], err);
-}
-
-/* Remembers that tensor t goes from one device to another before a segment. */
-static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t to, uint32_t before,
-                              mn_error *err) {
-    mn_engine_device *d = &e->devices[from];
+/* Remembers that the tensor goes to the device before a segment. */
+static mn_status add_transfer(mn_engine *e, const mn_crossing *c, mn_error *err) {
+    mn_engine_device *d = &e->devices[c->from];
     const size_t n = e->n_transfers + 1u;
     void *more = mn_realloc(e->transfers, n, sizeof *e->transfers);
     void *map = NULL;
@@ -69,40 +53,37 @@ static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t 
         return mn_fail_memory(err, n * sizeof *e->transfers);
     e->transfers = more;
     if (d->unified)
-        st = d->backend->map(d->at[t], &map, err);
-    e->transfers[e->n_transfers++] = (mn_transfer){t, from, to, before, map};
-    return mn_engine_note(e, from, st);
+        st = d->backend->map(d->at[c->tensor], &map, err);
+    e->transfers[e->n_transfers++] = (mn_transfer){
+        .tensor = c->tensor, .from = c->from, .to = c->device, .before = c->first, .map = map};
+    return mn_engine_note(e, c->from, st);
 }
 
-/* Tensor t, made by segment `made`, is read by segment s. */
-static mn_status cross(mn_engine *e, uint32_t t, uint32_t made, uint32_t s, mn_error *err) {
-    const uint32_t from = e->segments[made].device;
-    const uint32_t to = e->segments[s].device;
-    if ((int32_t)t == mn_graph_rows(e->graph))
-        e->logits_crosses = true;
-    mn_status st = allocate_at(e, from, t, err);
-    /* there already: for an earlier segment */
-    if (st || from == to || e->devices[to].at[t])
-        return st;
-    st = allocate_at(e, to, t, err);
-    if (st)
-        return st;
-    return add_transfer(e, t, from, to, s, err);
-}
-
-/* Pinned memory for the largest tensor that leaves the device and cannot be mapped there. */
-static mn_status create_staging(mn_engine *e, uint32_t device, mn_error *err) {
-    mn_engine_device *d = &e->devices[device];
-    uint64_t most = 0;
-    uint64_t bytes = 0;
+/* Transfers that are read of the device before one segment lie one behind the other in its staging
+ * memory. *most: the bytes of the segment that has most. */
+static void stage_transfers(mn_engine *e, uint32_t device, uint64_t *most) {
+    const mn_transfer *before = NULL;
+    uint64_t at = 0;
+    *most = 0;
     for (uint32_t i = 0; i < e->n_transfers; i++) {
-        const mn_transfer *t = &e->transfers[i];
+        mn_transfer *t = &e->transfers[i];
+        uint64_t bytes = 0;
         if (t->from != device || t->map)
             continue;
-        /* allocate_at has checked it */
-        mn_tensor_bytes(&e->graph->abi, t->tensor, d->symbol_max, &bytes);
-        most = MN_MAX(most, bytes);
+        t->staged_at = before && before->before == t->before ? at : 0;
+        /* mn_crossings_find has checked it */
+        mn_tensor_bytes(&e->graph->abi, t->tensor, e->devices[device].symbol_max, &bytes);
+        at = (t->staged_at + bytes + STAGED_ALIGN - 1) / STAGED_ALIGN * STAGED_ALIGN;
+        *most = MN_MAX(*most, at);
+        before = t;
     }
+}
+
+/* Pinned memory for what leaves the device and cannot be mapped there. */
+static mn_status create_staging(mn_engine *e, uint32_t device, mn_error *err) {
+    mn_engine_device *d = &e->devices[device];
+    uint64_t most;
+    stage_transfers(e, device, &most);
     if (!most)
         return MN_OK;
     mn_status st = mn_engine_alloc(e, device, most, MN_MEM_HOST_PINNED, &d->staging, err);
@@ -112,65 +93,114 @@ static mn_status create_staging(mn_engine *e, uint32_t device, mn_error *err) {
     return mn_engine_note(e, device, st);
 }
 
-/* What segment k reads of other segments. State does not cross: it is where it is used. */
-static mn_status cross_into(mn_engine *e, uint32_t k, const int32_t *maker, mn_error *err) {
-    const mn_engine_segment *s = &e->segments[k];
+/* Memory and transfers of what crosses. */
+static mn_status adopt_crossings(mn_engine *e, const mn_crossings *x, mn_error *err) {
+    const int32_t logits = mn_graph_rows(e->graph);
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < s->n_tensors && !st; i++) {
-        const uint32_t t = s->tensors[i];
-        const bool state = e->graph->abi.tensors[t].role == MN_ROLE_STATE;
-        if (!state && maker[t] >= 0 && maker[t] != (int32_t)k)
-            st = cross(e, t, (uint32_t)maker[t], k, err);
+    e->n_places = x->n_places;
+    for (uint32_t i = 0; i < x->n && !st; i++) {
+        const mn_crossing *c = &x->at[i];
+        if ((int32_t)c->tensor == logits)
+            e->logits_crosses = true;
+        st = allocate_place(e, c, &x->places[c->place], err);
+        if (!st && c->from != MN_NOT_MOVED)
+            st = add_transfer(e, c, err);
     }
     return st;
 }
 
-mn_status mn_boundary_create(mn_engine *e, mn_error *err) {
-    const size_t n = e->graph->abi.n_tensors;
+/* The device of the segment that makes the logits. */
+static void find_logits(mn_engine *e) {
+    const mn_graph *g = &e->graph->abi;
     const int32_t logits = mn_graph_rows(e->graph);
-    mn_status st = MN_OK;
-    int32_t *maker = mn_alloc(n, sizeof *maker);
-    if (!maker)
-        return mn_fail_memory(err, n * sizeof *maker);
-    find_makers(e, maker);
-    if (logits >= 0)
-        e->logits_device = e->segments[maker[logits]].device;
-    for (uint32_t k = 0; k < e->n_segments && !st; k++)
-        st = cross_into(e, k, maker, err);
-    mn_free(maker);
+    for (uint32_t k = 0; k < e->n_segments; k++) {
+        const mn_engine_segment *s = &e->segments[k];
+        for (uint32_t i = s->node_lo; i < s->node_hi; i++)
+            for (uint32_t j = 0; j < g->nodes[i].n_out; j++) {
+                const int32_t t = g->operands[g->nodes[i].out_off + j];
+                if (t >= 0 && logits >= 0 && mn_tensor_root(g, (uint32_t)t) == (uint32_t)logits)
+                    e->logits_device = s->device;
+            }
+    }
+}
+
+mn_status mn_boundary_create(mn_engine *e, mn_error *err) {
+    mn_crossing_segment *list = mn_alloc(e->n_segments, sizeof *list);
+    mn_crossings x;
+    if (!list)
+        return mn_fail_memory(err, e->n_segments * sizeof *list);
+    for (uint32_t k = 0; k < e->n_segments; k++) {
+        const mn_engine_segment *s = &e->segments[k];
+        list[k] = (mn_crossing_segment){s->node_lo, s->node_hi, s->device};
+    }
+    find_logits(e);
+    mn_status st = mn_crossings_find(&e->graph->abi, list, e->n_segments, e->n_devices,
+                                     e->symbol_max, &x, err);
+    if (!st)
+        st = adopt_crossings(e, &x, err);
+    mn_crossings_free(&x);
+    mn_free(list);
     for (uint32_t d = 0; d < e->n_devices && !st; d++)
         st = create_staging(e, d, err);
     return st;
 }
 
-/* The rows of this step, one tensor, from one device to the other. */
-static mn_status move(mn_engine *e, const mn_transfer *t, const int64_t *symbols, mn_error *err) {
-    mn_engine_device *from = &e->devices[t->from];
-    mn_engine_device *to = &e->devices[t->to];
-    const void *rows = t->map;
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+/* Bytes of the step's rows of the tensor; 0: there are none. */
+static uint64_t moved_bytes(const mn_engine *e, const mn_transfer *t, const int64_t *symbols) {
     uint64_t bytes;
-    mn_status st = MN_OK;
-    if (!mn_tensor_bytes(&e->graph->abi, t->tensor, symbols, &bytes) || !bytes)
-        return MN_OK;
-    if (!rows) {
-        mn_event *done = NULL;
-        MN_WATCHED_FOR(mn_callee_of(from), "read", MN_MOVES_NS(bytes),
-                       MN_RETRY(st, from->backend->read(from->queue, from->at[t->tensor], 0,
-                                                        from->staging, 0, bytes, &done, err)));
-        if (!st)
-            st = mn_event_settle(from->backend, mn_callee_of(from), MN_MOVES_NS(bytes), &done, err);
-        rows = from->staging_map;
-    }
-    if (st)
-        return mn_engine_note(e, t->from, st);
-    st = mn_engine_write(to, to->at[t->tensor], 0, rows, bytes, err);
-    return mn_engine_note(e, t->to, st);
+    return mn_tensor_bytes(&e->graph->abi, t->tensor, symbols, &bytes) ? bytes : 0;
 }
 
+/* Whether nothing more is read of its device before the segment. */
+static bool is_last_read(const mn_engine *e, const mn_transfer *t, const int64_t *symbols) {
+    for (const mn_transfer *n = t + 1; n < e->transfers + e->n_transfers; n++)
+        if (n->before == t->before && n->from == t->from && !n->map && moved_bytes(e, n, symbols))
+            return false;
+    return true;
+}
+
+/* Enqueues a read of the rows into pinned memory; behind the last one the device is waited for. */
+static mn_status fetch(mn_engine *e, const mn_transfer *t, const int64_t *symbols, mn_error *err) {
+    mn_engine_device *from = &e->devices[t->from];
+    const uint64_t bytes = moved_bytes(e, t, symbols);
+    mn_event *done = NULL;
+    mn_event **event = is_last_read(e, t, symbols) ? &done : NULL;
+    mn_status st = MN_OK;
+    if (!bytes)
+        return MN_OK;
+    MN_WATCHED_FOR(
+        mn_callee_of(from), "read", MN_MOVES_NS(bytes),
+        MN_RETRY(st, from->backend->read(from->queue, from->at[t->tensor], 0, from->staging,
+                                         t->staged_at, bytes, event, err)));
+    if (!st)
+        st = mn_event_settle(from->backend, mn_callee_of(from), MN_MOVES_NS(bytes), &done, err);
+    return mn_engine_note(e, t->from, st);
+}
+
+/* The rows, which are on the host, to the other device. */
+static mn_status deliver(mn_engine *e, const mn_transfer *t, const int64_t *symbols,
+                         mn_error *err) {
+    const mn_engine_device *from = &e->devices[t->from];
+    mn_engine_device *to = &e->devices[t->to];
+    const uint64_t bytes = moved_bytes(e, t, symbols);
+    const void *rows = t->map ? t->map : (const char *)from->staging_map + t->staged_at;
+    if (!bytes)
+        return MN_OK;
+    return mn_engine_note(e, t->to, mn_engine_write(to, to->at[t->tensor], 0, rows, bytes, err));
+}
+
+/* First everything is read, so that the device is waited for once. */
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err) {
     mn_status st = MN_OK;
+    for (uint32_t i = 0; i < e->n_transfers && !st; i++) {
+        const mn_transfer *t = &e->transfers[i];
+        if (t->before == before && !t->map)
+            st = fetch(e, t, symbols, err);
+    }
     for (uint32_t i = 0; i < e->n_transfers && !st; i++)
         if (e->transfers[i].before == before)
-            st = move(e, &e->transfers[i], symbols, err);
+            st = deliver(e, &e->transfers[i], symbols, err);
     return st;
 }

@@ -363,17 +363,28 @@ static void free_buffer(const mn_engine_device *d, mn_buffer *b) {
         MN_WATCHED(mn_callee_of(d), "buffer_free", d->backend->buffer_free(b));
 }
 
+static bool in_places(const mn_engine *e, const mn_engine_device *d, const mn_buffer *b) {
+    for (uint32_t i = 0; d->places && i < e->n_places; i++)
+        if (d->places[i] == b)
+            return true;
+    return false;
+}
+
 /* The device itself is the registry's. */
 static void free_device(const mn_engine *e, mn_engine_device *d) {
     mn_buffer *all[] = {d->inputs, d->pinned, d->slots, d->history, d->params, d->staging};
     for (size_t i = 0; i < MN_COUNT(all); i++)
         free_buffer(d, all[i]);
     for (uint32_t t = 0; d->at && t < e->graph->abi.n_tensors; t++)
-        free_buffer(d, d->at[t]);
+        if (!in_places(e, d, d->at[t]))
+            free_buffer(d, d->at[t]);
+    for (uint32_t i = 0; d->places && i < e->n_places; i++)
+        free_buffer(d, d->places[i]);
     mn_engine_memory_free(d);
     if (d->queue)
         MN_WATCHED(mn_callee_of(d), "queue_free", d->backend->queue_free(d->queue));
     mn_free(d->at);
+    mn_free(d->places);
     mn_free(d->packed);
     mn_free(d->given);
 }

@@ -112,7 +112,7 @@ typedef struct {
     struct mn_engine_device *devices;
     struct mn_engine_segment *segments;
     struct mn_transfer *transfers;
-    uint32_t n_devices, n_segments, n_transfers;
+    uint32_t n_devices, n_segments, n_transfers, n_places;
     mn_buffer *ids_host, *logits_host;
     int32_t *ids_map;
     float *logits_map;

@@ -3,6 +3,7 @@
 #ifndef MN_ENGINE_IMPL_H
 #define MN_ENGINE_IMPL_H
 #include "engine/engine.h"
+#include "negotiate/crossing.h"
 #include "memory_uses.h"
 #include "usual.h"
 #include <string.h>
@@ -27,8 +28,9 @@ typedef struct mn_engine_device {
     /* blocks of inputs in pinned memory, one per step in flight; NULL: inputs are written */
     mn_buffer *pinned;
     int32_t *pinned_map;
-    /* [graph's n_tensors]: ids, logits if wanted, and what crosses segments; by root */
-    mn_buffer **at;
+    /* [graph's n_tensors]: ids, logits if wanted, and what crosses segments; by root. What crosses
+     * lies in `places`, [n_places of mn_engine], NULL where the place is another device's */
+    mn_buffer **at, **places;
     mn_buffer *staging; /* host-pinned, for what leaves a device that cannot be mapped */
     void *staging_map;
     void *given; /* what a write is given: a copy of the host's bytes, or of another device's */
@@ -52,7 +54,8 @@ typedef struct mn_engine_segment {
 /* Before segment `before` runs, the rows of this step go from one device's buffer to another's. */
 typedef struct mn_transfer {
     uint32_t tensor, from, to, before;
-    const void *map; /* of the source; NULL = read it */
+    const void *map;    /* of the source; NULL = read it */
+    uint64_t staged_at; /* where in the staging memory of the source */
 } mn_transfer;
 
 /* A call that fails with MN_CLASS_TRANSIENT is made again, a bounded number of times. */
@@ -106,9 +109,6 @@ static inline uint32_t mn_page_ratio(const mn_engine *e, const mn_engine_device 
 }
 /* The caller's pages into the device's own: page p becomes pages p * ratio, p * ratio + 1 ... */
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed);
-/* Bytes of a tensor with these symbol values, as it is bound: dense, FLOAT as f32. false =
- * overflow. */
-bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes);
 
 /* ---- memory.c: what sequences remember on a device ------------------------------------------- */
 /* Layouts of all groups of the device, once its segments are listed. */

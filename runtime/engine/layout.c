@@ -61,21 +61,3 @@ void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *pa
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
         expand_group(e, d, i, packed);
 }
-
-bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes) {
-    const mn_tensor *t = &g->tensors[tensor];
-    const uint32_t id = t->dtype.id;
-    const bool is_float = id == MN_F16 || id == MN_BF16 || id == MN_F32;
-    uint64_t n = 4;
-    if (!is_float)
-        n = t->dtype.block_bytes;
-    for (uint32_t i = 0; i < t->n_dim; i++) {
-        int64_t d = t->dim[i];
-        if (d < 0)
-            d = symbols[~d];
-        if (d < 0 || !mn_mul_u64(n, (uint64_t)d, &n))
-            return false;
-    }
-    *bytes = n;
-    return true;
-}

@@ -3,6 +3,7 @@
  * What a product of matrices takes is what its weights take: their bytes by the rate of their type
  * for one row, their multiplications for a prompt. All other nodes cost their launch. Times are
  * microseconds, of one drawn token (decode) and of a prompt of 512 tokens (prefill). */
+#include "negotiate/crossing.h"
 #include "negotiate/offer.h"
 
 /* for a device that states nothing and could not be measured: any that does goes first */
@@ -165,98 +166,53 @@ void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) 
 
 /* ---- what crosses between segments ----------------------------------------------------------- */
 
-/* A tensor on its way from the segment that writes it to those that read it. */
-typedef struct {
-    uint32_t maker;   /* segment that writes it; UINT32_MAX = none */
-    uint32_t counted; /* last segment whose boundary it was counted in, + 1 */
-    bool left;        /* counted in its maker's boundary */
-    uint32_t n_at;    /* devices that have a copy */
-    uint32_t at[MN_MAX_SPLIT];
-} crossing;
-
-typedef struct {
-    const mn_offer *offers;
-    const mn_graph *g;
-    int64_t max[MN_SYM_COUNT];
-    crossing *all; /* [n_tensors] */
-    mn_segment *segments;
-    mn_copies *copies; /* NULL: nobody asks */
-} border;
-
 static double copy_time(const mn_rates *r, double bytes) {
     return r->copy_us + (r->copy_gbps > 0 ? us_at(bytes, r->copy_gbps) : 0);
 }
 
 /* A copy takes its time on both devices. */
-static void add_copy(const border *b, const mn_tensor *t, uint32_t from, uint32_t to) {
+static void add_copy(const mn_offer *offers, const mn_tensor *t, const mn_crossing *c,
+                     mn_copies *copies) {
     const int64_t one[MN_SYM_COUNT] = {1, 1, 1, 1, 1, 1, 1};
     const int64_t many[MN_SYM_COUNT] = {PROMPT, 1, 1, 1, 1, 1, PROMPT};
-    const uint32_t ends[2] = {from, to};
-    b->copies->n_copies++;
+    const uint32_t ends[2] = {c->from, c->device};
+    copies->n_copies++;
     for (int i = 0; i < 2; i++) {
-        const mn_rates *r = &b->offers[ends[i]].rates;
-        b->copies->decode_us += copy_time(r, tensor_bytes(t, one));
-        b->copies->prefill_us += copy_time(r, tensor_bytes(t, many));
+        const mn_rates *r = &offers[ends[i]].rates;
+        copies->decode_us += copy_time(r, tensor_bytes(t, one));
+        copies->prefill_us += copy_time(r, tensor_bytes(t, many));
     }
 }
 
-static bool arrives(crossing *c, uint32_t offer) { /* false = the device has it already */
-    for (uint32_t i = 0; i < c->n_at; i++)
-        if (c->at[i] == offer)
-            return false;
-    if (c->n_at < MN_MAX_SPLIT)
-        c->at[c->n_at++] = offer;
-    return true;
-}
-
-/* Segment k reads tensor t. It counts once on each side, and once per device as a copy. */
-static void read_tensor(const border *b, uint32_t k, uint32_t t) {
-    crossing *c = &b->all[t];
-    if (c->maker == UINT32_MAX || c->maker == k || c->counted == k + 1)
-        return;
-    mn_segment *here = &b->segments[k];
-    mn_segment *there = &b->segments[c->maker];
-    const uint64_t bytes = (uint64_t)tensor_bytes(&b->g->tensors[t], b->max);
-    c->counted = k + 1;
-    here->boundary_bytes += bytes;
-    if (!c->left)
-        there->boundary_bytes += bytes;
-    c->left = true;
-    if (b->copies && here->offer != there->offer && arrives(c, here->offer))
-        add_copy(b, &b->g->tensors[t], there->offer, here->offer);
-}
-
-static void cross_node(const border *b, uint32_t k, const mn_node *n) {
-    const int32_t *in = &b->g->operands[n->in_off];
-    const int32_t *out = &b->g->operands[n->out_off];
-    for (uint32_t j = 0; j < n->n_in; j++)
-        if (in[j] >= 0)
-            read_tensor(b, k, (uint32_t)in[j]);
-    for (uint32_t j = 0; j < n->n_out; j++)
-        if (out[j] >= 0)
-            b->all[out[j]].maker = k;
+/* Segments of a plan that is half made have no offer yet: they are one more device. */
+static mn_status find_crossings(const mn_model_graph *g, const mn_request *r, const mn_segment *s,
+                                uint32_t n, mn_crossings *out, mn_error *err) {
+    int64_t max[MN_SYM_COUNT];
+    uint32_t n_offers = 0;
+    mn_crossing_segment *list = mn_alloc(n, sizeof *list);
+    *out = (mn_crossings){0};
+    if (!list)
+        return mn_fail_memory(err, n * sizeof *list);
+    for (uint32_t k = 0; k < n; k++)
+        if (s[k].offer != UINT32_MAX)
+            n_offers = MN_MAX(n_offers, s[k].offer + 1);
+    for (uint32_t k = 0; k < n; k++)
+        list[k] = (mn_crossing_segment){s[k].node_lo, s[k].node_hi, MN_MIN(s[k].offer, n_offers)};
+    mn_request_symbols(r, 1, max);
+    const mn_status st = mn_crossings_find(&g->abi, list, n, n_offers + 1, max, out, err);
+    mn_free(list);
+    return st;
 }
 
 mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                         mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err) {
-    const uint32_t n_tensors = g->abi.n_tensors;
-    border b = {
-        .offers = offers,
-        .g = &g->abi,
-        .segments = s,
-        .copies = copies,
-    };
-    mn_request_symbols(r, 1, b.max);
-    b.all = mn_calloc(n_tensors, sizeof *b.all);
-    if (!b.all)
-        return mn_fail_memory(err, n_tensors * sizeof *b.all);
-    for (uint32_t i = 0; i < n_tensors; i++)
-        b.all[i].maker = UINT32_MAX;
-    for (uint32_t k = 0; k < n; k++)
-        s[k].boundary_bytes = 0;
-    for (uint32_t k = 0; k < n; k++)
-        for (uint32_t i = s[k].node_lo; i < s[k].node_hi; i++)
-            cross_node(&b, k, &g->abi.nodes[i]);
-    mn_free(b.all);
-    return MN_OK;
+    mn_crossings x;
+    const mn_status st = find_crossings(g, r, s, n, &x, err);
+    for (uint32_t k = 0; k < n && !st; k++)
+        s[k].boundary_bytes = x.new_bytes[k];
+    for (uint32_t i = 0; i < x.n && copies && !st; i++)
+        if (x.at[i].from != MN_NOT_MOVED)
+            add_copy(offers, &g->abi.tensors[x.at[i].tensor], &x.at[i], copies);
+    mn_crossings_free(&x);
+    return st;
 }

@@ -184,7 +184,7 @@ typedef struct {
     mn_memory_layout kv[MN_MAX_KV_GROUP];
     uint64_t n_pages[MN_MAX_KV_GROUP];
     uint64_t kv_bytes;            /* the sum of n_pages * kv.page_bytes */
-    uint64_t boundary_bytes;      /* tensors that cross its ends, at symbol_max */
+    uint64_t boundary_bytes;      /* for tensors that cross its ends, at symbol_max */
     uint64_t need;                /* all of the above, upper bound */
     double decode_us, prefill_us; /* by the rates; one token, 512 tokens */
     double row_us;                /* of a step, per token, at the slowest: for its time limit */

@@ -87,8 +87,9 @@ void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s);
 static inline double mn_score(double decode_us, double prefill_us) {
     return (128 * decode_us + prefill_us) / 640;
 }
-/* Tensors over the boundaries of the n segments: fills boundary_bytes of each; *copies (may be
- * NULL): between devices, by the rates. A tensor goes to a device once. */
+/* Tensors over the boundaries of the n segments: fills boundary_bytes of each, the memory that it
+ * needs beside what earlier ones left; *copies (may be NULL): between devices, by the rates. A
+ * tensor goes to a device once. */
 mn_status mn_boundaries(const mn_offer *offers, const mn_model_graph *g, const mn_request *r,
                         mn_segment *s, uint32_t n, mn_copies *copies, mn_error *err);
 
