@@ -40,7 +40,7 @@ MUTANTS = [
     ("runtime/engine/run.c", "i * per < c.n_tokens", "i * per + per < c.n_tokens", ["windows"], "a page that is begun is not copied"),
     ("runtime/engine/layout.c", "first + (int32_t)k;", "first;", ["windows", "segments"], "small pages of a large one are all the first"),
     ("runtime/engine/weights.c", "p[i].failed_at < worst->failed_at", "p[i].failed_at > worst->failed_at", ["import"], "the last failure of an import is told"),
-    ("runtime/engine/boundary.c", "most = MN_MAX(most, bytes);", "most = bytes;", ["segments"], "staging is as large as the last tensor"),
+    ("runtime/engine/boundary.c", "before->before == t->before ? at : 0;", "before->before == t->before ? 0 : 0;", ["golden experts gpu_toy"], "what is read together lies at one place"),
     ("runtime/engine/engine.c", "common = common / common_divisor(common, own) * own;", "common = common * own;", ["segments", "windows"], "pages are the product of the devices'"),
     # runtime/negotiate
     ("runtime/negotiate/offer.h", "(128 * decode_us + prefill_us)", "(decode_us + prefill_us)", ["negotiate"], "drawn ids do not outweigh the prompt"),
@@ -50,7 +50,9 @@ MUTANTS = [
     ("runtime/negotiate/auto.c", "sum += 1e18;", "sum += 0;", ["negotiate_split"], "the CPU does not come last"),
     ("runtime/negotiate/segment.c", "+ ahead, page_tokens) + 2)", "+ ahead, page_tokens) + 1)", ["negotiate"], "a window has no page at one end"),
     ("runtime/negotiate/offer.c", "c->contract >= node->contract", "c->contract > node->contract", ["negotiate"], "a contract's own version is too old"),
-    ("runtime/negotiate/cost.c", "if (!c->left)", "if (c->left)", ["negotiate_split"], "the maker of a tensor that crosses needs no room for it"),
+    ("runtime/negotiate/crossing.c", "+= bytes - p->bytes;", "+= 0;", ["negotiate_split"], "tensors that cross need no room"),
+    ("runtime/negotiate/crossing.c", "p->last >= c->first", "p->last > c->first", ["golden experts 99"], "memory has the next tensor while the last one is read"),
+    ("runtime/negotiate/options.c", "plan.score < best->score", "plan.score > best->score", ["negotiate_experts"], "the slowest placement of experts is chosen"),
     ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["cli devices"], "types with a large share are not measured"),
     # runtime/registry
     ("runtime/registry/note.c", "if (end > n)", "if (end > n + 1)", ["note"], "a note reaches a byte over its segment"),
