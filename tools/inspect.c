@@ -212,6 +212,7 @@ static void inspect_as_json(app *a, out_file *out) {
     json_tensors(a, &j);
     json_key(&j, "types");
     json_types(a, &j);
+    json_put_bool(&j, "draft_head", a->info.draft_head);
     json_put_bool(&j, "runs", runs);
     json_put_z(&j, "why", why);
     json_put_uint(&j, "state_bytes", (uint64_t)cost.state);
@@ -310,6 +311,8 @@ static void as_text(app *a, out_file *out) {
     out_printf(out, "format %s, architecture %s%s, %s parameters, %s\n", a->info.format,
                a->info.arch, a->info.is_encoder ? " (an encoder: it embeds)" : "",
                human_count(a->info.n_params, params), human_bytes(a->info.n_bytes, bytes));
+    if (a->info.draft_head)
+        out_puts(out, "a draft head of its own (--draft mtp)\n");
     out_printf(out, "runs here: %s, %s\n", runs ? "yes" : "no", why);
     if (cost.state > 0 || cost.per_token > 0)
         out_printf(out, "%s\n", record_cost_text(&cost, why));

@@ -318,7 +318,8 @@ typedef struct {
     int32_t is_encoder, is_reranker;
     int64_t n_embd;       /* the length of an embedding, behind its layers; 0 = unknown */
     const char *known_as; /* the name that found it ("org/repo:Q4_K_M"); "" = a path was given */
-    uint32_t found, pad2; /* MN_FOUND_* */
+    uint32_t found;       /* MN_FOUND_* */
+    uint32_t draft_head;  /* 1: it has a head of its own that drafts (MN_SPECULATE_HEAD) */
 } mn_model_info;
 /* NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_get_info(const mn_model *m, mn_model_info *out);
@@ -653,6 +654,9 @@ typedef uint32_t (*mn_draft_fn)(void *arg, const int32_t *ids, uint32_t n, int32
 /* The draft model runs first; `guess` then finds its ids in `to` and may replace them. To measure
  * drafts that are right as often as the caller wants. */
 #define MN_SPECULATE_REHEARSE 4u
+/* The model's own draft head (mn_model_info.draft_head), in place of a draft model; MN_UNSUPPORTED:
+ * it has none. */
+#define MN_SPECULATE_HEAD 8u
 typedef struct {
     /* MN_PRECISION_*; AUTO = the device's fastest for the weights' type */
     uint32_t size, precision;
@@ -675,7 +679,7 @@ typedef struct {
      * memory suffices for n_ctx positions only, the free memory of the device less a reserve */
     uint64_t kv_bytes;
     uint32_t speculate; /* MN_SPECULATE_*; of several sources the first that has a draft is asked:
-                           `guess`, the lookup, the draft model */
+                           `guess`, the lookup, the draft model or head */
     uint32_t n_draft;   /* ids per draft at most; 0 = MN_MAX_DRAFT */
     /* a smaller model with the same vocabulary, opened in the same runtime; freed after the
      * session. It has sequences of its own, which the thread that steps runs. MN_BAD_INPUT names

@@ -43,7 +43,14 @@ static const name_pair moe_names[] = {
         {"mlp.switch_mlp.gate_proj", "ffn_gate_exps"}, {"mlp.switch_mlp.up_proj", "ffn_up_exps"},  \
         {"mlp.switch_mlp.down_proj", "ffn_down_exps"},
 static const name_pair glm4_moe_names[] = {
-    SHARED_EXPERTS{"post_attention_layernorm", "post_attention_norm"}, {0}};
+    SHARED_EXPERTS{"post_attention_layernorm", "post_attention_norm"},
+    {"eh_proj", "nextn.eh_proj"},
+    {"enorm", "nextn.enorm"},
+    {"hnorm", "nextn.hnorm"},
+    {"embed_tokens", "nextn.embed_tokens"},
+    {"shared_head.norm", "nextn.shared_head_norm"},
+    {"shared_head.head", "nextn.shared_head_head"},
+    {0}};
 static const name_pair dots1_names[] = {SHARED_EXPERTS{0}};
 static const name_pair ernie_moe_names[] = {
     SHARED_EXPERTS{"mlp.moe_statics.e_score_correction", "exp_probs_b"},
@@ -515,6 +522,7 @@ static const struct model_family families[] = {
      .own = glm4_moe_names,
      .fused = FUSED_HALVES,
      .prepare = family_routed_keys,
+     .ahead = true,
      .extra = family_glm4_moe},
     {.model_type = "dots1",
      .class_name = "Dots1ForCausalLM",

@@ -380,10 +380,12 @@ static void drop_spare_pooler(mn_parsed *p) {
 /* From the checkpoint's tensors to the canonical ones. */
 static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts,
                                 mn_error *err) {
+    mn_status status = ahead_read(p, facts, err);
     mn_parsed_drop_unused(p, facts->family->encoder && !facts->classifies);
     if (facts->classifies)
         drop_spare_pooler(p);
-    mn_status status = settle_unreadable(p, facts->own, err);
+    if (!status)
+        status = settle_unreadable(p, facts->own, err);
     if (!status && join)
         status = join(p, facts, err);
     if (!status)

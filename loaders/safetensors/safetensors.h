@@ -1,9 +1,9 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
  * (the table), model.c (which files make the model), header.c (one weight file), config.c and
- * rope.c (config.json), families.c (differences between families), names.c (tensor names),
- * layout.c, f8.c, nvfp4.c, affine.c, compressed.c, gptq.c and bnb.c (tensors that are stored
- * otherwise than a graph wants them), methods.c (quantization_config), hf_json.c (checked access to
- * JSON). Everything that fails fills err, naming file and key. */
+ * rope.c (config.json), families.c (differences between families), names.c (tensor names), ahead.c
+ * (draft heads), layout.c, f8.c, nvfp4.c, affine.c, compressed.c, gptq.c and bnb.c (tensors that
+ * are stored otherwise than a graph wants them), methods.c (quantization_config), hf_json.c
+ * (checked access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
 #include "../common/common.h"
@@ -58,6 +58,11 @@ struct name_pair; /* families.h */
 /* The canonical name of a checkpoint's tensor, in p's memory or static; its own if there is none.
  * ptr NULL = out of memory. */
 mn_str tensor_canonical_name(mn_parsed *p, const struct name_pair *own, mn_str native);
+
+/* ---- ahead.c --------------------------------------------------------------------------------- */
+/* Names the tensors of a draft head that the checkpoint keeps apart as those of one layer more, and
+ * counts it in the metadata. */
+mn_status ahead_read(mn_parsed *p, const model_facts *facts, mn_error *err);
 
 /* ---- layout.c: by native names, before they become canonical --------------------------------- */
 /* Describes experts stored as one, transposed matrices, MXFP4 as released, and F8 with its scales

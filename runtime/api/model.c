@@ -318,7 +318,8 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
                           .is_reranker = m->score.known,
                           .n_embd = width,
                           .known_as = m->known_as,
-                          .found = m->found_flags};
+                          .found = m->found_flags,
+                          .draft_head = mn_hparams_has_head(c)};
     return mn_args_give(MN_SIZED_MODEL_INFO, out, &info);
 }
 

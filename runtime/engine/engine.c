@@ -317,6 +317,8 @@ static mn_status build_engine(mn_engine *e, const mn_placement *p, mn_error *err
         st = allocate_output(e, err);
     if (!st)
         st = mn_boundary_create(e, err);
+    if (!st)
+        st = mn_engine_hidden_create(e, err);
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
         st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_PLAIN, MN_SET_PLAIN, err);
     if (st)
@@ -396,6 +398,7 @@ void mn_engine_free(mn_engine *e) {
         mn_engine_sampler_free(e);
     mn_engine_places_free(e);
     mn_engine_programs_free(e);
+    mn_engine_hidden_free(e);
     for (uint32_t i = 0; i < e->n_segments; i++)
         mn_engine_segment_free(e, &e->segments[i]);
     if (e->ids_host)

@@ -79,6 +79,14 @@ typedef struct mn_engine_sampler mn_engine_sampler;
 
 typedef struct mn_engine_pages mn_engine_pages; /* pages.c */
 
+/* Hidden states of the steps in flight (hidden.c): [ring][rows, n_embd]. host NULL: the graph tells
+ * none. */
+typedef struct {
+    uint32_t device;
+    mn_buffer *host;
+    const float *map;
+} mn_engine_rows;
+
 struct mn_engine_device;
 struct mn_engine_segment;
 struct mn_transfer;
@@ -105,6 +113,7 @@ typedef struct {
     struct mn_engine_parts *parts;       /* of the last segment; NULL: no program has a mask yet */
     mn_buffer *masks; /* [outputs][mask words] on the device; NULL: no program has a mask yet */
     mn_scoring scoring;
+    mn_engine_rows hidden;
     mn_engine_sampler *sampler; /* NULL: there is none */
     mn_engine_pages *pages;     /* NULL: none are fetched */
     uint64_t input_bytes;       /* written so far, to one device */
@@ -156,6 +165,10 @@ typedef struct {
     uint32_t run;                 /* the program, MN_RUN_* */
     uint32_t n_sampler_rows;
     const mn_sampler_row *sampler_rows; /* rows whose out_slot is -1: the sampler draws for them */
+    /* of a draft head: hidden states in front of its rows, [n_hidden_in, n_embd] */
+    const float *hidden_in;
+    uint32_t n_hidden_in;
+    bool hidden;  /* mn_engine_hidden has its rows behind the wait; of a graph that tells them */
     bool logits;  /* mn_engine_logits reads them; after mn_engine_make_logits */
     bool profile; /* runs through mn.profile/1, and is over when mn_engine_submit returns */
     int64_t symbols[MN_SYM_COUNT]; /* mn_engine_symbols */
@@ -177,6 +190,8 @@ mn_call *mn_engine_await(const mn_engine *e, uint64_t expected_ns);
 mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn_error *err);
 void mn_engine_drop(mn_engine *e, mn_event **event);           /* frees it without waiting */
 const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at); /* [n_outputs] */
+/* Hidden states of a complete step, at its place of the ring: [rows, n_embd]. */
+const float *mn_engine_hidden(const mn_engine *e, uint32_t at);
 
 /* Whether output i of a complete step, at its place of the ring, can be: an id of the vocabulary,
  * or MN_ID_NONE or MN_ID_NAN; with scores, the likeliest ids, too. MN_DEVICE_LOST names the device,

@@ -194,6 +194,21 @@ mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const 
 mn_status mn_engine_read_output(mn_engine *e, mn_buffer *from, mn_buffer *to, uint64_t at,
                                 uint64_t bytes, mn_event **done, mn_error *err);
 
+/* ---- hidden.c -------------------------------------------------------------------------------- */
+/* Behind mn_boundary_create: buffers of what crosses segments are used. MN_UNSUPPORTED: a head that
+ * is placed in several segments. */
+mn_status mn_engine_hidden_create(mn_engine *e, mn_error *err);
+void mn_engine_hidden_free(mn_engine *e);
+/* In front of the step, and behind its last segment. */
+mn_status mn_engine_write_hidden(mn_engine *e, const mn_engine_step *x, mn_error *err);
+/* done: NULL: another read is behind it on the device of the last segment. */
+mn_status mn_engine_read_hidden(mn_engine *e, const mn_engine_step *x, mn_event **done,
+                                mn_error *err);
+/* Whether the step reads hidden states, on the queue of the last segment's device. */
+static inline bool mn_engine_tells(const mn_engine *e, const mn_engine_step *x) {
+    return x->hidden && e->hidden.host && e->hidden.device == mn_engine_output_index(e);
+}
+
 /* ---- pages.c --------------------------------------------------------------------------------- */
 void mn_engine_places_free(mn_engine *e);
 

@@ -198,6 +198,8 @@ mn_status mn_engine_begin(mn_engine *e, const mn_engine_step *x, mn_error *err) 
     e->n_units = 0;
     if (x->inputs)
         st = mn_engine_write_inputs(e, x, err);
+    if (!st)
+        st = mn_engine_write_hidden(e, x, err);
     if (!st && e->n_segments > 1)
         st = run_before_last(e, x, err);
     if (st || !mn_engine_in_parts(x) || !e->parts->front.context)
@@ -212,7 +214,10 @@ mn_status mn_engine_finish(mn_engine *e, const mn_engine_step *x, mn_event **eve
     const mn_engine_device *d = mn_engine_output_device(e);
     const bool draws = n && !e->graph->embeds;
     mn_event *done = NULL;
-    mn_status st = run_last(e, x, draws ? NULL : &done, err);
+    const bool more = draws || mn_engine_tells(e, x);
+    mn_status st = run_last(e, x, more ? NULL : &done, err);
+    if (!st)
+        st = mn_engine_read_hidden(e, x, draws ? NULL : &done, err);
     const bool scores = draws && (x->run >= MN_RUN_SCORES || x->n_sampler_rows);
     if (!st)
         st = mn_sampler_draw(e, x, err);

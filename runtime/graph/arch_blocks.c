@@ -308,10 +308,54 @@ int32_t mn_b_residual(mn_model_graph *g, int32_t x, int32_t y) {
     return mn_g_add(g, x, y);
 }
 
-int32_t mn_b_embed(mn_model_graph *g, double scale) {
+/* The name if the layer that g is at has such a tensor, else the model's own. */
+static const char *own_or(const mn_model_graph *g, const char *own, const char *usual) {
+    return mn_g_has(g, own) ? own : usual;
+}
+
+/* What a draft head's layer reads (DeepSeek-AI 2024, "DeepSeek-V3", 2.2): the product of [norm(e) |
+ * norm(h)], e the embedding of the row's id, h the state of the row before, as two products. */
+static int32_t join_hidden(mn_model_graph *g, int32_t e) {
+    const int64_t D = g->hp.n_embd;
+    const char *name = "blk.%d.nextn.eh_proj.weight";
+    int32_t part[2] = {mn_b_rms(g, e, "blk.%d.nextn.enorm"),
+                       mn_b_rms(g, g->io.hidden_in, "blk.%d.nextn.hnorm")};
+    for (int64_t i = 0; i < 2; i++) {
+        const mn_g_product p = {mn_g_columns(g, name, D, 2 * D, i * D, D), -1};
+        mn_g_linear(g, part[i], 1, &p, NULL, &part[i]);
+    }
+    return mn_g_add(g, part[0], part[1]);
+}
+
+static int32_t embed_by(mn_model_graph *g, const char *name, double scale) {
     const mn_hparams *h = &g->hp;
-    const int32_t table = mn_g_matrix(g, "token_embd.weight", false, h->n_vocab, h->n_embd);
-    return mn_g_embed(g, table, scale, -1);
+    return mn_g_embed(g, mn_g_matrix(g, name, false, h->n_vocab, h->n_embd), scale, -1);
+}
+
+int32_t mn_b_embed(mn_model_graph *g, double scale) {
+    if (!g->head)
+        return embed_by(g, "token_embd.weight", scale);
+    mn_g_next_layer(g);
+    const int32_t e =
+        embed_by(g, own_or(g, "blk.%d.nextn.embed_tokens.weight", "token_embd.weight"), scale);
+    const int32_t x = join_hidden(g, e);
+    g->layer = -1;
+    return x;
+}
+
+/* Behind a draft head's layer: its own norm and output matrix where the file has them. All rows are
+ * normalised, since the next step of the head reads them. */
+static void end_head(mn_model_graph *g, int32_t x, const char *output) {
+    const mn_hparams *h = &g->hp;
+    const char *norm = "blk.%d.nextn.shared_head_norm.weight";
+    mn_g_next_layer(g);
+    norm = own_or(g, norm, "output_norm.weight");
+    x = mn_g_rms_norm(g, x, mn_g_vector(g, norm, false, h->n_embd));
+    output = own_or(g, "blk.%d.nextn.shared_head_head.weight", output);
+    const int32_t w = mn_g_matrix(g, output, false, h->n_vocab, h->n_embd);
+    g->layer = -1;
+    mn_g_tell_hidden(g, x);
+    mn_g_logits(g, mn_g_gather(g, x), w, -1);
 }
 
 void mn_b_head(mn_model_graph *g, int32_t x,
@@ -320,8 +364,18 @@ void mn_b_head(mn_model_graph *g, int32_t x,
     const char *name = "output.weight";
     if (h->tied)
         name = "token_embd.weight";
-    const int32_t rows = mn_g_gather(g, x);
-    const int32_t y = norm(g, rows, "output_norm");
+    if (g->head) {
+        end_head(g, x, name);
+        return;
+    }
+    int32_t y;
+    if (g->tells) {
+        x = norm(g, x, "output_norm");
+        mn_g_tell_hidden(g, x);
+        y = mn_g_gather(g, x);
+    } else {
+        y = norm(g, mn_g_gather(g, x), "output_norm");
+    }
     if (g->embeds) {
         mn_g_hidden(g, y);
         return;

@@ -21,7 +21,7 @@ bool mn_gb_no_memory(mn_model_graph *g) {
 }
 
 bool mn_g_next_layer(mn_model_graph *g) {
-    g->layer++;
+    g->layer = (int)MN_MAX(g->layer + 1, g->hp.first_layer);
     if (g->layer < g->hp.n_layer)
         return true;
     g->layer = -1;
@@ -252,6 +252,10 @@ static void add_io(mn_model_graph *g) {
     io->kv[0] = mn_gb_tensor(g, "kv.0", MN_ROLE_STATE, MN_U8, 1, &one);
     for (uint32_t i = 1; i < g->hp.n_kv; i++)
         graph_add_group(g, i);
+    if (g->head) {
+        const int64_t dim[] = {T, g->hp.n_embd};
+        io->hidden_in = mn_gb_tensor(g, "hidden_in", MN_ROLE_INPUT, MN_F32, 2, dim);
+    }
 }
 
 /* 64 bits over all that a compiled program depends on; weights' data is not part of it. */
@@ -383,6 +387,8 @@ static void graph_begin(mn_model_graph *g) {
     g->io.logits = -1;
     g->io.ids = -1;
     g->io.hidden = -1;
+    g->io.hidden_out = -1;
+    g->io.hidden_in = -1;
     g->io.mask = -1;
     g->io.draft = -1;
     g->io.bias_ids = -1;
@@ -398,6 +404,8 @@ static void graph_begin(mn_model_graph *g) {
     g->asked = mn_arena_alloc(&g->arena, n, 1);
     if (!g->asked)
         mn_gb_no_memory(g);
+    else if (g->head)
+        g->status = mn_hparams_read_head(g->model, &g->arena, &g->hp, g->err);
     else
         g->status = mn_hparams_read(g->model, &g->arena, &g->hp, g->err);
     if (g->status)
@@ -420,6 +428,9 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
     g->model = m;
     g->err = err;
     g->n_ctx = n_ctx;
+    g->head = end == MN_GRAPH_HEAD;
+    g->tells = end >= MN_GRAPH_TELLS;
+    end %= MN_GRAPH_TELLS;
     g->embeds = end == MN_GRAPH_EMBEDS;
     g->samplers = end == MN_GRAPH_SAMPLERS || end == MN_GRAPH_SAMPLERS_DRAFTS;
     g->scores = g->samplers || end == MN_GRAPH_SCORES || end == MN_GRAPH_SCORES_DRAFTS;
@@ -430,7 +441,7 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
         arch->build(g);
     if (!g->status && !m->ignore_unused)
         mn_gb_check_biases(g);
-    if (!g->status)
+    if (!g->status && !g->head)
         mn_gb_check_unused(g);
     st = graph_finish(g);
     g->err = NULL;

@@ -41,6 +41,11 @@ typedef struct {
     int32_t draft; /* of a graph that verifies drafts [O]; else -1 */
     /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
     int32_t logits, ids, hidden;
+    /* of a model that has a draft head, where asked for, and of the head; else -1: an output, the
+     * hidden states that the logits are made of, of all rows [T, D] */
+    int32_t hidden_out;
+    int32_t
+        hidden_in; /* of a head; else -1: an input, the hidden states of the rows before [T, D] */
 } mn_graph_io;
 
 /* Where a weight of the graph comes from: the model's tensor, or sealed memory of the graph, dense
@@ -78,6 +83,8 @@ typedef struct {
     bool scores;    /* SAMPLE has masks, biases, targets and logprobs */
     bool samplers;  /* and what contract 4 adds */
     bool drafts;    /* SAMPLE has drafts, whatever else it has */
+    bool tells;     /* its hidden states are an output (mn_graph_io.hidden_out) */
+    bool head;      /* it is the model's draft head */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
     bool typed;     /* ids from n_vocab on are those of a second text: mn_g_typed_tokens */
     /* a remark for users on tensors that are not used, printed behind "MODEL: "; NULL: none */
@@ -113,6 +120,8 @@ enum {
     MN_GRAPH_MASKS_DRAFTS,
     MN_GRAPH_SCORES_DRAFTS,
     MN_GRAPH_SAMPLERS_DRAFTS,
+    MN_GRAPH_TELLS, /* one of the ends above and this one: hidden states are an output, too */
+    MN_GRAPH_HEAD = 2 * MN_GRAPH_TELLS, /* the model's draft head, which draws */
     MN_GRAPH_ENDS
 };
 enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 };       /* B and N of a graph that scores */
@@ -172,6 +181,9 @@ float *mn_g_scratch(mn_model_graph *g, int64_t n);
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part);
 int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_row_part part,
                          int64_t cols);
+/* Columns [first, first + cols) of a matrix [rows, total]. */
+int32_t mn_g_columns(mn_model_graph *g, const char *name, int64_t rows, int64_t total,
+                     int64_t first, int64_t cols);
 /* The same rows of each of n experts [n, total, cols]. */
 int32_t mn_g_part_experts(mn_model_graph *g, const char *name, int64_t n, mn_row_part part,
                           int64_t cols);
@@ -269,6 +281,8 @@ int32_t mn_g_gather(mn_model_graph *g, int32_t x); /* the rows that give logits 
 void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias);
 /* x [O, D], made by the last node, is the output of a graph that embeds. */
 void mn_g_hidden(mn_model_graph *g, int32_t x);
+/* x [T, D], made by the last node, is an output beside the others. */
+void mn_g_tell_hidden(mn_model_graph *g, int32_t x);
 
 /* ---- ops.c: the table of ops.def ------------------------------------------------------------- */
 typedef struct {

@@ -477,3 +477,8 @@ void mn_g_hidden(mn_model_graph *g, int32_t x) {
     g->io.hidden = x;
     mn_gb_make_output(g, x, "hidden");
 }
+
+void mn_g_tell_hidden(mn_model_graph *g, int32_t x) {
+    g->io.hidden_out = x;
+    mn_gb_make_output(g, x, "hidden_out");
+}

@@ -434,6 +434,72 @@ static int32_t graph_weight_part_of(mn_model_graph *g, const char *name, bool op
     return weight_of(g, own, cut, n_dim, dim);
 }
 
+/* Columns [first, first + n) of a plane of `cols` columns, which may be blocks; false: a block has
+ * columns on both sides, or what the plane says of a column depends on others. */
+static bool cut_columns(mn_plane *p, int64_t block, int64_t cols, int64_t first, int64_t n) {
+    const bool data = p->kind == MN_PLANE_DATA;
+    if (p->kind == MN_PLANE_TENSOR_SCALE)
+        return true;
+    if (p->kind == MN_PLANE_PICK || p->dim[1] < 1 || cols % p->dim[1])
+        return false;
+    const int64_t each = data ? block : cols / p->dim[1]; /* columns of a step of the stride */
+    if (first % each || n % each)
+        return false;
+    const uint64_t skipped = (uint64_t)(first / each * p->stride[1]);
+    p->ptr = (const char *)p->ptr + skipped;
+    p->dim[1] = data ? n : n / each;
+    p->bytes = (uint64_t)((p->dim[0] - 1) * p->stride[0] + n / each * p->stride[1]);
+    return true;
+}
+
+/* An entry of the graph's own; NULL: g has failed. */
+static const mn_model_tensor_entry *
+entry_of_columns(mn_model_graph *g, const mn_model_tensor_entry *e, int64_t first, int64_t n) {
+    const mn_tensor_info *t = &e->info;
+    const size_t n_planes = (size_t)t->n_parts * t->n_planes;
+    mn_model_tensor_entry *cut = mn_arena_alloc(&g->arena, 1, sizeof *cut);
+    mn_plane *planes = mn_arena_alloc(&g->arena, n_planes, sizeof *planes);
+    bool can = true;
+    if (!cut || !planes) {
+        mn_gb_no_memory(g);
+        return NULL;
+    }
+    for (size_t i = 0; i < n_planes; i++) {
+        planes[i] = *mn_tensor_plane(t, (uint32_t)(i / t->n_planes), (uint32_t)(i % t->n_planes));
+        can = can && cut_columns(&planes[i], t->dtype.block_elems, t->dim[1], first, n);
+    }
+    if (!can) {
+        mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED,
+                              "%s: tensor %.*s: blocks of %s have columns of both of its halves",
+                              g->model->path, MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id)));
+        return NULL;
+    }
+    *cut = *e;
+    cut->info.planes = planes;
+    cut->info.plane_stride = sizeof *planes;
+    cut->info.dim[1] = n;
+    cut->n_elements = e->n_elements / (uint64_t)t->dim[1] * (uint64_t)n;
+    cut->bytes = e->bytes / (uint64_t)t->dim[1] * (uint64_t)n;
+    return cut;
+}
+
+int32_t mn_g_columns(mn_model_graph *g, const char *name, int64_t rows, int64_t total,
+                     int64_t first, int64_t cols) {
+    char full[NAME];
+    char own[NAME + 32];
+    const int64_t stored[] = {rows, total};
+    const int64_t dim[] = {rows, cols};
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, false);
+    if (!e || !graph_weight_fits(g, &e->info, 2, stored))
+        return -1;
+    const mn_model_tensor_entry *cut = entry_of_columns(g, e, first, cols);
+    if (!cut)
+        return -1;
+    snprintf(own, sizeof own, "%s[:%lld]", full, (long long)first);
+    return weight_of(g, own, cut, 2, dim);
+}
+
 /* Rows of two tensors stand in one weight: they have to be stored alike. */
 static bool check_alike(mn_model_graph *g, const mn_tensor_info *a, const mn_tensor_info *b) {
     const bool alike = a->dtype.id == b->dtype.id && a->n_planes == b->n_planes;

@@ -102,10 +102,10 @@ static bool has_state(const mn_canonical *m, int64_t layer) {
  * rule's layers have an attn_qkv, too. state_group becomes 0 where there are states. */
 static void find_mixers(const mn_canonical *m, mn_hparams *h, mn_layer_shape *layers) {
     h->state_group = -1;
-    for (int64_t i = 0; i < h->n_layer; i++)
+    for (int64_t i = h->first_layer; i < h->n_layer; i++)
         if (has_state(m, i))
             h->state_group = 0;
-    for (int64_t i = 0; i < h->n_layer; i++) {
+    for (int64_t i = h->first_layer; i < h->n_layer; i++) {
         const bool fused = has_in_layer(m, i, "attn_qkv.weight") && !has_state(m, i);
         const bool own = fused || has_in_layer(m, i, "attn_k.weight");
         layers[i].attends = own || h->state_group < 0;
@@ -152,12 +152,17 @@ static mn_status share_width(const mn_hp_reader *r, const mn_hparams *h, int64_t
     return MN_OK;
 }
 
+/* Whether no layer may be nothing but its state. */
+static bool all_attend(const mn_hparams *h) {
+    return h->state_group < 0 && !h->first_layer;
+}
+
 /* Heads of q and of k by layer; 0 where a layer has no attention. */
 static mn_status read_head_counts(const mn_hp_reader *r, const mn_hparams *h,
                                   mn_layer_shape *layers) {
     int64_t head[MN_MAX_LAYER] = {0};
     int64_t kv[MN_MAX_LAYER] = {0};
-    const int64_t lo = h->state_group < 0;
+    const int64_t lo = all_attend(h);
     bool told = false; /* which layers attend, by zeros */
     mn_status st = mn_hp_each_int(r, "attention.head_count", h->n_layer, lo, 65536, head);
     memcpy(kv, head, sizeof kv);
@@ -165,7 +170,7 @@ static mn_status read_head_counts(const mn_hp_reader *r, const mn_hparams *h,
         st = mn_hp_each_int(r, "attention.head_count_kv", h->n_layer, lo, 65536, kv);
     for (int64_t i = 0; i < h->n_layer; i++)
         told = told || !kv[i];
-    for (int64_t i = 0; i < h->n_layer && !st; i++) {
+    for (int64_t i = h->first_layer; i < h->n_layer && !st; i++) {
         mn_layer_shape *l = &layers[i];
         if (l->attends)
             st = mn_hp_need(r, "attention.head_count", head[i]);
@@ -212,14 +217,31 @@ static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
     return st;
 }
 
-static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
-    enum { BIG = 1 << 24 };
+/* Layers that guess further tokens are counted, and come last; of a head the first of them. */
+static mn_status read_layer_counts(mn_hp_reader *r, bool head, mn_hparams *h) {
     int64_t ahead = 0;
     mn_status st = mn_hp_need_int(r, "block_count", 1, MN_MAX_LAYER, &h->n_layer);
-    /* layers that guess further tokens are counted, and come last */
     if (!st)
         st = mn_hp_int(r, "nextn_predict_layers", 0, h->n_layer - 1, &ahead);
+    if (st)
+        return st;
     h->n_layer -= ahead;
+    h->has_head = ahead && has_in_layer(r->m, h->n_layer, "nextn.eh_proj.weight");
+    r->n_behind = ahead;
+    if (!head)
+        return MN_OK;
+    if (!h->has_head)
+        return mn_fail(r->err, MN_UNSUPPORTED,
+                       "%s: the model has no draft head (tensors nextn.*, in checkpoints mtp.*)",
+                       r->m->path);
+    h->first_layer = h->n_layer++;
+    r->n_behind = ahead - 1;
+    return MN_OK;
+}
+
+static mn_status read_shape(mn_hp_reader *r, bool head, mn_hparams *h) {
+    enum { BIG = 1 << 24 };
+    mn_status st = read_layer_counts(r, head, h);
     if (!st)
         st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
     if (st)
@@ -232,7 +254,7 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
     enum { BIG = 1 << 24 };
     int64_t ff[MN_MAX_LAYER] = {0};
     int64_t expert[MN_MAX_LAYER] = {0};
-    const int64_t lo = h->state_group < 0; /* a layer may be nothing but its state */
+    const int64_t lo = all_attend(h); /* else a layer may be nothing but its state */
     mn_status st = mn_hp_each_int(r, "expert_feed_forward_length", h->n_layer, lo, BIG, expert);
     memcpy(ff, expert, sizeof ff); /* a model of experts alone may leave it out */
     if (!st)
@@ -461,7 +483,7 @@ static void share_caches(const mn_hparams *h, mn_layer_shape *layers) {
 static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers) {
     uint32_t n_layers[MN_MAX_KV_GROUP] = {0};
     const uint32_t most = MN_MAX_KV_GROUP - (h->state_group >= 0);
-    for (int64_t i = 0; i < h->n_layer; i++) {
+    for (int64_t i = h->first_layer; i < h->n_layer; i++) {
         mn_layer_shape *l = &layers[i];
         if (!l->attends || l->shares)
             continue;
@@ -701,17 +723,27 @@ bool mn_hparams_is_encoder(const mn_canonical *m) {
     if (read_arch(m, &h, NULL))
         return false;
     const arch_facts f = hparams_facts_of(h.arch);
-    const mn_hp_reader r = {m, h.arch, NULL};
+    const mn_hp_reader r = {m, h.arch, NULL, 0};
     return !read_causal(&r, &f, &h) && h.bidirectional;
 }
 
-mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err) {
+bool mn_hparams_has_head(const mn_canonical *m) {
+    mn_hparams h = {0};
+    if (read_arch(m, &h, NULL))
+        return false;
+    mn_hp_reader r = {m, h.arch, NULL, 0};
+    return !read_layer_counts(&r, false, &h) && h.has_head;
+}
+
+/* head: of the model's draft head. */
+static mn_status hparams_read(const mn_canonical *m, mn_arena *arena, bool head, mn_hparams *out,
+                              mn_error *err) {
     mn_hparams h = {.norm_eps = 1e-5};
     mn_status st = read_arch(m, &h, err);
     if (st)
         return st;
     const arch_facts f = hparams_facts_of(h.arch);
-    const mn_hp_reader r = {m, h.arch, err};
+    mn_hp_reader r = {m, h.arch, err, 0};
     h.act = f.act;
     h.head_norms = f.head_norms;
     h.row_norms = f.row_norms;
@@ -725,7 +757,7 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
         h.rope_pairing = MN_ROPE_HALVES;
     st = read_causal(&r, &f, &h);
     if (!st)
-        st = read_shape(&r, &h);
+        st = read_shape(&r, head, &h);
     if (!st)
         st = read_layers(&r, &f, arena, &h);
     if (!st)
@@ -741,4 +773,13 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
     if (!st)
         *out = h;
     return st;
+}
+
+mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err) {
+    return hparams_read(m, arena, false, out, err);
+}
+
+mn_status mn_hparams_read_head(const mn_canonical *m, mn_arena *arena, mn_hparams *out,
+                               mn_error *err) {
+    return hparams_read(m, arena, true, out, err);
 }

@@ -25,13 +25,18 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
     return hparams_read_named(r, st);
 }
 
+/* Of an array with a value per layer. */
+static bool is_length(const mn_hp_reader *r, uint64_t n, int64_t n_layer) {
+    return n == (uint64_t)n_layer || n == (uint64_t)(n_layer + r->n_behind);
+}
+
 /* Whether the key's value is an array with an integer per layer. */
 static mn_status check_each(const mn_hp_reader *r, const mn_meta_entry *e, int64_t n_layer) {
     const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
     const char *what = "values of another type";
     if (ints)
         what = "integers";
-    if (ints && e->value.n == (uint64_t)n_layer)
+    if (ints && is_length(r, e->value.n, n_layer))
         return MN_OK;
     return mn_fail(r->err, MN_BAD_FILE,
                    "%s: key %.*s is an array of %llu %s; expected one integer, or an array of "
@@ -158,7 +163,7 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
     }
     const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
     const bool known = ints || e->value.type == (MN_VALUE_ARRAY | MN_VALUE_BOOL);
-    if (!known || e->value.n != (uint64_t)n_layer)
+    if (!known || !is_length(r, e->value.n, n_layer))
         return mn_fail(r->err, MN_BAD_FILE,
                        "%s: key %.*s: expected an array of %lld times true or false", r->m->path,
                        MN_STR_ARG(mn_meta_shown_key(e)), (long long)n_layer);

@@ -8,6 +8,7 @@ typedef struct {
     const mn_canonical *m;
     const char *arch;
     mn_error *err;
+    int64_t n_behind; /* layers of the file behind those that are read: arrays may have them, too */
 } mn_hp_reader;
 
 mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out);

@@ -133,6 +133,9 @@ typedef struct {
 typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_vocab, n_ctx_train;
+    /* of a draft head: its layer, the last one, which alone is computed; of the model itself 0 */
+    int64_t first_layer;
+    bool has_head; /* behind its layers the file has one that guesses the id after the next */
     int64_t n_pos; /* positions that the model has learned vectors for; 0 = no limit */
     const mn_layer_shape *layer; /* [n_layer] */
     mn_kv_group kv[MN_MAX_KV_GROUP];
@@ -173,11 +176,17 @@ typedef struct {
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected.
  * n_vocab: rows of the embedding. The layers are in the arena. */
 mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err);
+/* Those of the model's draft head, as a model of its last layer alone. MN_UNSUPPORTED: it has no
+ * head. */
+mn_status mn_hparams_read_head(const mn_canonical *m, mn_arena *arena, mn_hparams *out,
+                               mn_error *err);
 /* The name of the pre-tokeniser that files of this architecture mean where they state none; NULL:
  * nothing is known. Static. */
 const char *mn_arch_pre_tokenizer(const mn_meta *meta);
 /* mn_hparams.bidirectional alone; false where its key is damaged. */
 bool mn_hparams_is_encoder(const mn_canonical *m);
+/* mn_hparams.has_head alone, likewise. */
+bool mn_hparams_has_head(const mn_canonical *m);
 /* Angles per position of each rotated pair of a table [n_rot/2], scaling applied. factors: divisors
  * of the frequencies (rope_freqs.weight, or longrope's set), or NULL; a table without scaling needs
  * none. Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code; yarn: Peng et

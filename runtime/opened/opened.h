@@ -243,6 +243,7 @@ mn_status mn_pair_encode(const mn_model *m, mn_str query, mn_str text, mn_str in
  * texts: as files of GGUF have it. */
 #define MN_PAIR_PROMPT_KEY "tokenizer.chat_template.rerank"
 void mn_pair_prompt(mn_text *out);
+#define MN_SESSION_HEAD 0x80000000u /* of mn_session_params.flags: of the model's draft head */
 /* request.c: what a session with these parameters asks of the devices. Shared by sessions and
  * explanations. NULL params: the defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,

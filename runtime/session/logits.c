@@ -23,7 +23,12 @@ static void pack_rows(mn_session *s, uint32_t seq, uint32_t n) {
 
 mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err) {
     mn_engine_step exec = {
-        .inputs = s->steps.packed, .logits = true, .profile = s->steps.profile != NULL};
+        .inputs = s->steps.packed,
+        .hidden_in = s->steps.hidden_in,
+        .n_hidden_in = size->n_rows,
+        .logits = true,
+        .profile = s->steps.profile != NULL,
+    };
     mn_event *done = NULL;
     s->steps.sent_valid = false;
     mn_engine_describe(s->steps.engine, size, s->steps.packed);
@@ -54,6 +59,7 @@ mn_status mn_session_pack_rows(mn_session *s, uint32_t seq, uint32_t n, mn_step_
         return st;
     pack_rows(s, seq, n);
     mn_state_step(&s->steps.kv, seq, q->n_enqueued, n, true);
+    mn_step_hear(&s->steps, seq, 0, q->n_enqueued, n);
     q->n_enqueued += n;
     *size = (mn_step_size){
         .n_rows = n, .n_out = n, .n_seqs = 1, .max_rows = n, .longest = q->n_enqueued};

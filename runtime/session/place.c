@@ -66,9 +66,10 @@ static mn_status add_sampler(mn_session *s, mn_error *err) {
     const mn_offer *last = &p->offers[p->segments[p->n_segments - 1].offer];
     const uint32_t newest = mn_op_find(MN_OP_SAMPLE)->contract;
     const mn_model_graph *g = NULL;
+    const uint32_t end = MN_GRAPH_SAMPLERS + (s->steps.graph->tells ? MN_GRAPH_TELLS : 0);
     if (!s->draws || last->sample_contract >= newest)
         return MN_OK;
-    mn_status st = mn_model_graph_for(s->model, s->steps.n_ctx, MN_GRAPH_SAMPLERS, &g, err);
+    mn_status st = mn_model_graph_for(s->model, s->steps.n_ctx, end, &g, err);
     for (uint32_t i = 0; i < p->n_offers && !st && !s->steps.engine->sampler; i++) {
         const mn_offer *o = &p->offers[i];
         mn_error why = MN_ERROR_INIT;

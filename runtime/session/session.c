@@ -6,17 +6,29 @@
 
 enum { KEEP_MS = 10000 }; /* that mn_session_free waits for files */
 
+/* What the graph of a session ends with. */
+static uint32_t session_end(const mn_session_params *p) {
+    if (p->flags & MN_SESSION_HEAD)
+        return MN_GRAPH_HEAD;
+    if (p->flags & MN_SESSION_EMBED)
+        return MN_GRAPH_EMBEDS;
+    const bool draws = !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_INPUT_SUMS));
+    const bool tells = draws && p->speculate & MN_SPECULATE_HEAD;
+    return MN_GRAPH_DRAWS + (tells ? MN_GRAPH_TELLS : 0);
+}
+
 /* Sizes and wishes; lists of devices are copied, since they are read again when one is lost. */
 static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error *err) {
     mn_request *r = &s->request;
     const bool embeds = p->flags & MN_SESSION_EMBED;
-    mn_status st = mn_model_graph_for(s->model, 0, embeds, &s->steps.graph, err);
+    const uint32_t end = session_end(p);
+    mn_status st = mn_model_graph_for(s->model, 0, end, &s->steps.graph, err);
     if (!st && !embeds)
         st = mn_embed_refuse_encoder(s->model, err);
     if (!st)
         st = mn_request_make(s->model, s->steps.graph, p, r, err);
     if (!st)
-        st = mn_model_graph_for(s->model, r->n_ctx, embeds, &s->steps.graph, err);
+        st = mn_model_graph_for(s->model, r->n_ctx, end, &s->steps.graph, err);
     if (st)
         return st;
     s->steps.limits.model = s->model;
@@ -59,7 +71,10 @@ static mn_status make_drafts(mn_session *s, const mn_session_params *p, mn_error
     d->stats = &s->steps.stats;
     d->n_vocab = s->steps.graph->hp.n_vocab;
     const mn_status st = mn_drafts_init(d, p, s->draws, s->steps.n_seq, err);
-    return st || !d->wanted || !p->draft ? st : mn_drafter_create(s, p, err);
+    d->paced = s->steps.graph->head;
+    if (st || !d->wanted || !(p->draft || p->speculate & MN_SPECULATE_HEAD))
+        return st;
+    return mn_drafter_create(s, p, err);
 }
 
 mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,

@@ -6,8 +6,13 @@
 
 /* ---- life ------------------------------------------------------------------------------------ */
 static mn_status check_params(const mn_session_params *p, mn_error *err) {
-    const uint32_t known = MN_SPECULATE_LOOKUP | MN_SPECULATE_ALWAYS | MN_SPECULATE_REHEARSE;
+    const uint32_t known =
+        MN_SPECULATE_LOOKUP | MN_SPECULATE_ALWAYS | MN_SPECULATE_REHEARSE | MN_SPECULATE_HEAD;
     mn_status st = mn_args_flags(err, "mn_session_params.speculate", p->speculate, known);
+    if (!st && p->draft && p->speculate & MN_SPECULATE_HEAD)
+        st = mn_fail(err, MN_INVALID,
+                     "mn_session_params.speculate: found MN_SPECULATE_HEAD beside a draft model, "
+                     "expected one of them");
     if (st || p->n_draft <= MN_MAX_DRAFT)
         return st;
     return mn_fail(err, MN_INVALID, "mn_session_params.n_draft: found %u, expected at most %d",
@@ -31,7 +36,8 @@ mn_status mn_drafts_init(mn_drafts *d, const mn_session_params *p, bool draws, u
     d->most = p->n_draft ? p->n_draft : MN_MAX_DRAFT;
     d->guess = p->guess;
     d->guess_arg = p->guess_arg;
-    d->wanted = draws && (p->guess || p->draft || p->speculate & MN_SPECULATE_LOOKUP);
+    d->wanted =
+        draws && (p->guess || p->draft || p->speculate & (MN_SPECULATE_LOOKUP | MN_SPECULATE_HEAD));
     if (st)
         return st;
     d->turns = mn_calloc(n_seq, sizeof *d->turns);
@@ -46,7 +52,10 @@ void mn_drafts_free(mn_drafts *d) {
 /* What drafts come from, in words. */
 static void describe_drafts(mn_drafts *d) {
     const bool looks = d->flags & MN_SPECULATE_LOOKUP;
-    if (d->source.run)
+    if (d->source.run && d->flags & MN_SPECULATE_HEAD)
+        say(d, looks ? "lookup, and the model's draft head on %s" : "the model's draft head on %s",
+            d->source.device(d->source.arg));
+    else if (d->source.run)
         say(d, looks ? "lookup, and a draft model on %s" : "a draft model on %s",
             d->source.device(d->source.arg));
     else
@@ -62,7 +71,8 @@ mn_status mn_drafts_place(mn_drafts *d, mn_engine *e, mn_model *m, uint32_t n_ct
         return MN_OK;
     memset(&d->times, 0, sizeof d->times);
     mn_draft_memory_begin(&d->memory);
-    mn_status st = mn_model_graph_for(m, n_ctx, MN_GRAPH_DRAFTS, &g, err);
+    const uint32_t end = MN_GRAPH_DRAFTS + (e->graph->tells ? MN_GRAPH_TELLS : 0);
+    mn_status st = mn_model_graph_for(m, n_ctx, end, &g, err);
     if (st)
         return st;
     st = mn_engine_make_program(e, MN_RUN_DRAFTS, g, &why);
@@ -246,7 +256,7 @@ void mn_drafts_make(mn_drafts *d, mn_guides *guides, uint32_t n_turns) {
         const mn_draft_turn *q = &d->turns[i];
         q->spec->n = d->wanted ? q->spec->n : 0;
         cut_drafts(d, q);
-        q->spec->host_paced = d->ready && q->spec->when.on;
+        q->spec->host_paced = d->paced || (d->ready && q->spec->when.on);
     }
     follow_guides(d, guides, n_turns);
 }

@@ -62,6 +62,7 @@ typedef struct {
 typedef struct {
     bool wanted, ready;   /* asked for; this engine can verify drafts */
     bool verifies;        /* so can its programs with masks */
+    bool paced;           /* all sequences wait for the host: of a draft head */
     bool forces;          /* forced text is verified as drafts: few sequences draw */
     uint32_t flags, most; /* MN_SPECULATE_*; ids per draft */
     mn_draft_fn guess;    /* NULL = none */

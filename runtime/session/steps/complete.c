@@ -228,6 +228,36 @@ static mn_status take_all(mn_steps *s, const mn_taking *t, mn_error *err) {
     return catch_up_all(s, t, st, err);
 }
 
+/* Positions of a span whose tokens are the sequence's: not those of drafts that did not hold, nor
+ * the last id drawn, which is computed later. */
+static uint32_t span_length(const mn_sequence *q, const mn_step_span *x) {
+    if (x->position + x->n <= q->n_literal)
+        return x->n;
+    if (x->position + 1 >= q->n_tokens)
+        return 0;
+    return MN_MIN(x->n, q->n_tokens - 1 - x->position);
+}
+
+/* Once it is known which rows count. */
+static void tell_hidden(mn_steps *s, const mn_pending_step *step, uint32_t at) {
+    const size_t width = (size_t)s->graph->hp.n_embd;
+    for (uint32_t i = 0; i < step->n_spans; i++) {
+        const mn_step_span *x = &step->spans[i];
+        const mn_sequence *q = &s->seqs[x->seq];
+        if (!q->used || q->epoch != x->epoch || !span_length(q, x) || !s->hidden.tell)
+            continue;
+        const mn_hidden_rows told = {
+            .slot = x->seq,
+            .position = x->position,
+            .n = span_length(q, x),
+            .n_tokens = q->n_tokens,
+            .tokens = q->tokens,
+            .rows = mn_engine_hidden(s->engine, at) + x->row * width,
+        };
+        s->hidden.tell(s->hidden.arg, &told);
+    }
+}
+
 /* Nothing of a step is taken in before all that it gives can be. */
 static mn_status check_outputs(mn_steps *s, const mn_pending_step *step, uint32_t at,
                                mn_error *err) {
@@ -332,6 +362,7 @@ mn_status mn_step_complete(mn_steps *s, mn_token *out, uint32_t *n, mn_error *er
     account_step(s, step);
     mn_guides_next_step(&s->guides);
     st = take_all(s, &(mn_taking){step, at, out, n}, err);
+    tell_hidden(s, step, at);
     end_prefilled(s, step);
     return finish_next(s, st, err);
 }

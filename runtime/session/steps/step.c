@@ -7,12 +7,39 @@
 #include "session/steps/steps.h"
 #include <string.h>
 
+void mn_step_hear(mn_steps *s, uint32_t seq, uint32_t row, uint32_t position, uint32_t n) {
+    const size_t width = (size_t)s->graph->hp.n_embd;
+    for (uint32_t i = 0; i < n && s->hidden_in; i++) {
+        const float *known = NULL;
+        float *to = s->hidden_in + (row + i) * width;
+        if (s->hidden.hear)
+            known = s->hidden.hear(s->hidden.arg, seq, position + i);
+        if (known)
+            memcpy(to, known, width * sizeof *to);
+        else
+            memset(to, 0, width * sizeof *to);
+    }
+}
+
+/* Where the rows that are added next have their hidden states. */
+static void note_span(mn_step_builder *b, uint32_t seq, uint32_t n) {
+    const mn_sequence *q = &b->s->seqs[seq];
+    mn_step_hear(b->s, seq, b->size.n_rows, q->n_enqueued, n);
+    if (b->s->hidden.tell)
+        b->step->spans[b->step->n_spans++] = (mn_step_span){.seq = seq,
+                                                            .epoch = q->epoch,
+                                                            .position = q->n_enqueued,
+                                                            .row = b->size.n_rows,
+                                                            .n = n};
+}
+
 void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal) {
     mn_steps *s = b->s;
     mn_step_size *size = &b->size;
     const mn_sequence *q = &s->seqs[seq];
     const mn_input_layout *l = &s->engine->in;
     mn_state_step(&s->kv, seq, q->n_enqueued, n, literal);
+    note_span(b, seq, n);
     int32_t *seqs = s->packed + l->seqs + 4 * (size_t)size->n_seqs; // [n_seqs, 4]
     seqs[0] = (int32_t)size->n_rows;
     seqs[1] = (int32_t)n;
@@ -204,6 +231,9 @@ static mn_status submit_step(mn_step_builder *b, mn_error *err) {
     exec->at = (uint32_t)(s->clock.enqueued % s->ring_size);
     exec->run = choose_program(b);
     exec->profile = s->profile != NULL;
+    exec->hidden = s->hidden.tell != NULL;
+    exec->hidden_in = s->hidden_in;
+    exec->n_hidden_in = b->size.n_rows;
     step->number = s->clock.enqueued;
     step->n_out = b->size.n_out;
     step->n_rows = b->size.n_rows;
@@ -246,6 +276,7 @@ mn_status mn_step_enqueue(mn_steps *s, bool *enqueued, mn_error *err) {
     step->n_prompt_rows = 0;
     step->n_restored_rows = 0;
     step->n_prefilled = 0;
+    step->n_spans = 0;
     mn_step_clear(s);
     mn_status st = mn_schedule_fill(&b, err);
     if (st || !b.size.n_rows)

@@ -43,7 +43,13 @@ mn_status mn_steps_place(mn_steps *s, uint32_t ring_size, mn_error *err) {
         mn_pending_step *step = &s->ring[i];
         step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
         step->prefilled = mn_alloc(s->n_seq, sizeof *step->prefilled);
-        ok = step->outs && step->prefilled;
+        step->spans = mn_alloc(s->n_seq, sizeof *step->spans);
+        ok = step->outs && step->prefilled && step->spans;
+    }
+    if (s->graph->head) {
+        const size_t width = (size_t)s->graph->hp.n_embd;
+        s->hidden_in = mn_calloc(s->n_batch * width, sizeof *s->hidden_in);
+        ok = ok && s->hidden_in;
     }
     return ok ? mn_kv_place(&s->kv, s->engine, s->packed, err) : mn_fail_memory(err, total * 8ull);
 }
@@ -60,12 +66,14 @@ void mn_steps_unplace(mn_steps *s) {
     for (uint32_t i = 0; s->ring && i < s->ring_size; i++) {
         mn_free(s->ring[i].outs);
         mn_free(s->ring[i].prefilled);
+        mn_free(s->ring[i].spans);
     }
     mn_free(s->ring);
     mn_free(s->packed);
     mn_free(s->sent);
     mn_free(s->ranges);
     mn_free(s->sampler_rows);
+    mn_free(s->hidden_in);
     mn_kv_unplace(&s->kv);
     mn_masks_free(&s->guides);
     s->engine = NULL;
@@ -74,6 +82,7 @@ void mn_steps_unplace(mn_steps *s) {
     s->sent = NULL;
     s->ranges = NULL;
     s->sampler_rows = NULL;
+    s->hidden_in = NULL;
     s->sent_valid = false;
     memset(s->pace.sizes, 0, sizeof s->pace.sizes);
 }

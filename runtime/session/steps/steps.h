@@ -98,6 +98,11 @@ typedef struct {
     bool forced;     /* the draft is no guess: nothing else can be drawn */
     bool elsewhere;  /* the engine's sampler draws */
 } mn_pending_output;
+/* Rows of one sequence in a step: of positions [position, position + n), from `row` of the step
+ * on. */
+typedef struct {
+    uint32_t seq, epoch, position, row, n;
+} mn_step_span;
 typedef struct {
     mn_event *event;
     uint64_t number, start_ns, expected_ns;
@@ -112,6 +117,8 @@ typedef struct {
     mn_engine_step exec;          /* what the engine is given; its inputs until it has begun */
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
+    mn_step_span *spans;          /* [n_seq]: all its rows, where somebody wants hidden states */
+    uint32_t n_spans;
 } mn_pending_step;
 
 /* How long steps take, by what was measured: pace.c. */
@@ -137,6 +144,22 @@ typedef struct {
     uint64_t sizes[MN_SIZES / 64]; /* bits by hash: sizes of steps that were enqueued */
     uint64_t n_preempted;
 } mn_pace;
+
+/* Hidden states of positions [position, position + n) of the sequence in a slot, [n, n_embd]: valid
+ * during the call, as tokens [n_tokens] is, which holds the sequence's. */
+typedef struct {
+    uint32_t slot, position, n, n_tokens;
+    const int32_t *tokens;
+    const float *rows;
+} mn_hidden_rows;
+/* Who wants hidden states, and who has those that a draft head reads (drafter.c). */
+typedef struct {
+    void (*tell)(void *arg, const mn_hidden_rows *r); /* NULL: nobody wants them */
+    /* Of a head: the hidden state of the model in front of a position of the slot's sequence; NULL:
+     * it is not known, and zeros are read. */
+    const float *(*hear)(void *arg, uint32_t slot, uint32_t position);
+    void *arg;
+} mn_hidden_link;
 
 typedef struct {
     mn_model *model;
@@ -164,6 +187,8 @@ typedef struct {
     bool sent_valid;
     mn_input_range *ranges;       /* [1 + n_kv * n_seq] */
     mn_sampler_row *sampler_rows; /* [n_outputs]: of the step that is enqueued */
+    mn_hidden_link hidden;
+    float *hidden_in; /* of a draft head: [n_batch, n_embd], of the step that is enqueued */
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
@@ -265,6 +290,9 @@ bool mn_step_await_files(mn_steps *s);
  * that its slot draws before, at the position where the slot stands then. */
 void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal);
 void mn_step_add_output(mn_step_builder *b, uint32_t seq); /* the last row draws its next id */
+/* A draft head reads what hidden.hear says for n rows of the sequence, from `row` of the step and
+ * position on. Nothing of other graphs. */
+void mn_step_hear(mn_steps *s, uint32_t seq, uint32_t row, uint32_t position, uint32_t n);
 /* Rows that verify the sequence's drafts: its last id, and they. All draw. */
 void mn_step_add_drafts(mn_step_builder *b, uint32_t seq);
 /* The last n rows tell the logprobs of the tokens behind them, as far as there are any. */
