@@ -509,6 +509,33 @@ def crash():
         until(lambda: not os.path.exists("/proc/%d" % pid) or open("/proc/%d/stat" % pid).read().split()[2] == "Z", 10)
 
 
+def hybrid():
+    """A model whose layers remember a state, with drafts of its own head: kill -9 of the engine while streams run, and a conversation that goes on."""
+    jobs, story = stories(6), os.path.join(served.ROOT, "tests", "data", "hybrid-story")
+    jobs[3]["guided_regex"] = "([a-z]{2,9}[ ,.]){20,60}"
+    talk = lambda c, said: c.chat(messages=[{"role": "user" if i % 2 == 0 else "assistant", "content": t} for i, t in enumerate(said)], max_tokens=20,
+                                  ignore_eos=True)
+    with served.Server(MINERVA, "--precision", "exact", "--draft", "none", "--device", "cpu_simd", model=story) as s:
+        alone = [Client(s).streamed(**job)[0] for job in jobs]
+        assert metric(s, "spec_decode_num_draft_tokens_total") == 0
+        said = ["A frog sat on a stone."]
+        for _ in range(3):
+            said += [talk(Client(s), said)["choices"][0]["message"]["content"], "And then?"]
+    with served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 4, "--draft-max", 2, "--engine-timeout", 10, model=story) as s:
+        streams = Streams(s, jobs)
+        for _ in range(2):
+            streams.wait(16)
+            pid = engine_of(s)
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: engine_of(s) not in (0, pid))
+        found = streams.texts()
+        assert found == alone, [(a, b) for a, b in zip(alone, found) if a != b][0]
+        for n in range(1, len(said), 2):
+            assert talk(Client(s), said[:n])["choices"][0]["message"]["content"] == said[n], n
+        assert metric(s, "engine_restarts_total") == 2
+        assert metric(s, "spec_decode_num_draft_tokens_total") > 0, s.text()
+
+
 def replicas():
     """Two engines, both with requests: one is killed, then the other, and no request is lost."""
     jobs = stories(8)
@@ -1017,5 +1044,5 @@ def forms():
             assert said["finish_reason"] == "stop" and said["message"]["content"] in ("yes", "no (n.o)"), said
 
 
-{"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
+{"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hybrid": hybrid, "hangup": hangup, "drain": drain, "access": access,
  "limits": limits, "long": long, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow, "forms": forms, "schedulers": schedulers}[GROUP]()
