@@ -63,8 +63,8 @@ class Model:
     device: "auto", "cpu", "cuda:0", a list such as "cuda:0,cpu" (docs/devices.md). context: tokens per sequence, 0 = what the model was trained
     for, at most 4096. parallel: generations at once; more wait. threads: 0 = one for each processor. precision: "auto", "exact", "a16", "a8".
     kv_type: "auto", "f32", "f16", "q8_0". kv_bytes: memory of the KV cache, 0 = room for all sequences. batch: tokens per step, 0 = chosen.
-    draft: a smaller Model of the same vocabulary and runtime for speculative decoding; lookup: drafts from the text itself. settings: further keys
-    of minerva.ini, such as {"plugin_path": "/my/plugins"}.
+    draft: a smaller Model of the same vocabulary and runtime for speculative decoding, or "mtp": the model's own draft head (draft_head says whether
+    it has one); lookup: drafts from the text itself. settings: further keys of minerva.ini, such as {"plugin_path": "/my/plugins"}.
 
     path: the file or folder; arch: "llama", "qwen3", ...; n_vocab: the length of a row of logits; n_embd: that of an embedding; n_context_trained:
     positions that it was trained for, 0 = unknown; has_chat_template; is_encoder: it embeds and generates nothing (BERT, XLM-R); is_reranker: it has
@@ -81,18 +81,23 @@ class Model:
     has_chat_template: bool
     is_encoder: bool
     is_reranker: bool
+    draft_head: bool
     runtime: Runtime
 
     def __init__(self, path: Union[str, os.PathLike, None] = None, *, device: str = "auto", context: int = 0, parallel: int = 8, threads: int = 0,
-                 precision: str = "auto", kv_type: str = "auto", kv_bytes: int = 0, batch: int = 0, draft: Optional["Model"] = None,
+                 precision: str = "auto", kv_type: str = "auto", kv_bytes: int = 0, batch: int = 0, draft: Union["Model", str, None] = None,
                  lookup: bool = False, settings: Optional[dict[str, Any]] = None, runtime: Optional[Runtime] = None):
         settings = dict(settings or {}, **({"threads": threads} if threads else {}))
         if runtime and settings:
             raise errors.Invalid("runtime beside threads or settings: found both, expected one")
+        if isinstance(draft, str) and draft != "mtp":
+            raise errors.Invalid("draft: found %r, expected a Model or \"mtp\"" % draft)
+        speculate = (_abi.MN_SPECULATE_LOOKUP if lookup else 0) | (_abi.MN_SPECULATE_HEAD if isinstance(draft, str) else 0)
+        draft = None if isinstance(draft, str) else draft
         self.runtime = runtime or (draft.runtime if draft and not settings else shared(settings))
         self._params = new(_abi.mn_session_params, n_ctx=context, n_seq=parallel, n_batch=batch, precision=_choice("precision", PRECISIONS, precision),
                            device=device.encode(), k_dtype=_choice("kv_type", KV_TYPES, kv_type), v_dtype=_choice("kv_type", KV_TYPES, kv_type),
-                           kv_bytes=kv_bytes, speculate=_abi.MN_SPECULATE_LOOKUP if lookup else 0, draft=draft._owned._value if draft else None)
+                           kv_bytes=kv_bytes, speculate=speculate, draft=draft._owned._value if draft else None)
         self._draft, self._lock = draft, threading.RLock()
         self._engine: Optional[Engine] = None
         self._others: dict[int, Owned] = {}  # flags of a session -> the session, for embeddings and logits
@@ -108,6 +113,7 @@ class Model:
         self.n_vocab, self.n_embd, self.n_context_trained = info.n_vocab, info.n_embd, info.n_ctx_train
         self.has_chat_template, self._has_tokenizer = bool(info.has_chat_template), bool(info.has_tokenizer)
         self.is_encoder, self.is_reranker = bool(info.is_encoder), bool(info.is_reranker)
+        self.draft_head = bool(info.draft_head)
         _open.add(self)
 
     # ---- what it is ------------------------------------------------------------------------------------------------
