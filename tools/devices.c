@@ -203,9 +203,12 @@ static void print_placement(const cJSON *placement, out_file *out) {
     const record_cost cost = record_sequence_cost(placement);
     out_printf(out, "  %s\n", record_cost_text(&cost, text));
     out_printf(
-        out, "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies\n",
+        out,
+        "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies: "
+        "%.4g t/s, prompts %.4g t/s\n",
         record_number(placement, "copies"), record_number(placement, "us_per_token"),
-        record_number(placement, "copy_us"));
+        record_number(placement, "copy_us"), record_number(placement, "decode_tokens_per_s"),
+        record_number(placement, "prompt_tokens_per_s"));
 }
 
 /* A candidate is a device, or a plugin file without one. */

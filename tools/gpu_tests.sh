@@ -5,7 +5,7 @@
 # PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations) batch session (late
 # stops, forks, reuse) hybrid (sessions with states) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
-# memory another process holds) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
+# memory another process holds) experts (the same of a model with experts: GPT_OSS, a GGUF file; skipped without it) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
 # ranks takes MINERVA_CUDA_REPEAT=4, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1. Bench, memory and split take their model
 # from the environment: TINYLLAMA, a GGUF file; without it bench is skipped, and the others take the storyteller.
 # FIXTURES: more fixtures than the repository has. Ends with the number of failures.
@@ -182,6 +182,39 @@ split() {
     rm -f "$rows"*
     return $failed_rows
 }
+# As asked for by FLAGS: a row of the table with what bench says of the placement, and the rates that --explain expected.
+experts_row() { # MIB FLAGS...
+    mib=$1
+    shift
+    "$minerva" devices --explain -m "$GPT_OSS" "$@" --json 2>/dev/null >"$rows.plan" &&
+        timeout 300 "$minerva" bench -m "$GPT_OSS" -p 512 -n 32 -r 3 "$@" -o json 2>"$rows.err" >"$rows.rate" || { tail -3 "$rows.err"; return 1; }
+    python3 -c '
+import json, statistics, sys
+mib, flags, plan, rate = sys.argv[1:]
+place = json.load(open(plan))["placement"]
+rates = {r["test"]: statistics.median(r["samples_ts"]) for r in map(json.loads, open(rate))}
+expected = "%.1f / %.0f" % (place["decode_tokens_per_s"], place["prompt_tokens_per_s"])
+need = ["%s %.1f GiB" % (d["device"], d["need"] / 2**30) for d in place["devices"]]
+why = place["why"].split(": ")[0]
+print("| %s | %s | %s | %s | %.1f | %.0f | %s |" % (mib, flags or "auto", why, ", ".join(need), rates["tg32"], rates["pp512"], expected))' \
+        "$mib" "$*" "$rows.plan" "$rows.rate"
+}
+# A model with experts on a card with so little memory: what auto chooses, beside all experts on the CPU and beside whole layers.
+experts() {
+    [ -n "${GPT_OSS:-}" ] || { echo "SKIP  experts: GPT_OSS is not set"; return 0; }
+    rows=$(mktemp) failed_rows=0
+    echo "| MiB left by another process | flags | placement | need | tg32, t/s | pp512, t/s | expected, tg / pp |"
+    echo "|---|---|---|---|---|---|---|"
+    for mib in ${EXPERTS_MIB:-4000 6000 9000 12000}; do
+        for flags in "" "--cpu-moe" "--n-cpu-moe 0"; do
+            # shellcheck disable=SC2086 # flags
+            beside "$mib" experts_row "$mib" $flags || failed_rows=$((failed_rows + 1))
+        done
+    done
+    experts_row 0 --device cpu || failed_rows=$((failed_rows + 1))
+    rm -f "$rows"*
+    return $failed_rows
+}
 # Each golden fixture by COMMAND... NAME, some at a time; what fails is shown.
 each_fixture() {
     said=$(mktemp -d)
@@ -258,7 +291,7 @@ for part in "$@"; do
         step scores "$build/tests/unit/test_scores" "$story"
         ;;
     hybrid) step hybrid "$build/tests/unit/test_hybrid" cuda:0 granite4-h qwen3-next falcon-h1 lfm2 mamba2 ;;
-    driver | twice | group | group_stub | ranks | ranks_stub | memory | split | memcheck | racecheck) step "$part" "$part" ;;
+    driver | twice | group | group_stub | ranks | ranks_stub | memory | split | experts | memcheck | racecheck) step "$part" "$part" ;;
     bench)
         step "bench kernels" "$build/tests/kernels/bench_cuda"
         step "bench states" "$build/tests/kernels/cuda_state" bench

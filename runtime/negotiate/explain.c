@@ -461,14 +461,18 @@ static void segment(json_out *j, const mn_placement *p, const mn_model_graph *mo
     json_close(j);
 }
 
+static void put_speeds(json_out *j, double decode_us, double prefill_us) {
+    put_num(j, "decode_tokens_per_s", 1e6 / MN_MAX(decode_us, 1e-3));
+    put_num(j, "prompt_tokens_per_s", MN_PROMPT_ROWS * 1e6 / MN_MAX(prefill_us, 1e-3));
+}
+
 static void explain_option(json_out *j, const mn_option *o) {
     json_open(j, '{');
     json_put_uint(j, "experts_on_cpu", o->n_layers);
     json_put_bool(j, "whole_layers", o->spills);
     json_put_bool(j, "chosen", o->chosen);
     if (!*o->reason) {
-        put_num(j, "decode_tokens_per_s", 1e6 / MN_MAX(o->decode_us, 1e-3));
-        put_num(j, "prompt_tokens_per_s", MN_PROMPT_ROWS * 1e6 / MN_MAX(o->prefill_us, 1e-3));
+        put_speeds(j, o->decode_us, o->prefill_us);
         put_num(j, "us_per_token", o->score);
     }
     json_put_uint(j, "segments", o->n_segments);
@@ -523,6 +527,7 @@ static void placement(json_out *j, const mn_placement *p, const mn_model_graph *
     json_put_bool(j, "fallback", p->fallback);
     explain_put_str(j, "class", class_name(p->offers[p->chosen].precision));
     put_num(j, "us_per_token", p->score);
+    put_speeds(j, p->decode_us, p->prefill_us);
     json_put_uint(j, "rows", (uint64_t)p->symbol_max[MN_SYM_TOKENS]);
     json_put_uint(j, "copies", p->n_copies);
     put_num(j, "copy_us", p->copy_us);

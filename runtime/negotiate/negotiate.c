@@ -213,6 +213,8 @@ static mn_status negotiation_settle(mn_chooser *c) {
     p->n_copies = plan->copies.n_copies;
     p->copy_us = mn_score(plan->copies.decode_us, plan->copies.prefill_us);
     p->score = plan->score;
+    p->decode_us = plan->decode_us;
+    p->prefill_us = plan->prefill_us;
     p->why = why.ptr;
     p->kv_positions = c->r->kv_positions;
     p->watcher = c->r->watcher;

@@ -206,8 +206,8 @@ typedef struct {
     mn_watcher watcher;
     mn_held_list *held;
     uint32_t n_copies; /* of tensors over segment boundaries, per step */
-    /* of these copies within the score; of the whole, as mn_offer.score */
-    double copy_us, score;
+    /* of these copies within the score; of the whole, as mn_offer.score and as in mn_segment */
+    double copy_us, score, decode_us, prefill_us;
 } mn_placement;
 
 /* Positions between snapshots of states within a text. */
