@@ -204,6 +204,61 @@ static void offer_ask_free(mn_offer *o, const mn_request *r) {
         o->free_bytes = MN_MIN(o->free_bytes ? o->free_bytes : UINT64_MAX, r->device_memory);
 }
 
+/* Bytes of the model's matrices in another type; 0: no matrices. */
+static double bytes_in_type(const mn_graph *g, const mn_dtype *type, double *now) {
+    double elements = 0;
+    *now = 0;
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        const mn_tensor *t = &g->tensors[i];
+        if (t->role != MN_ROLE_WEIGHT || t->n_dim < 2 || t->alias_of >= 0 || !t->dtype.block_elems)
+            continue;
+        double n = 1;
+        for (uint32_t d = 0; d < t->n_dim; d++)
+            n *= (double)t->dim[d];
+        elements += n;
+        *now += n / t->dtype.block_elems * t->dtype.block_bytes;
+    }
+    return elements / type->block_elems * type->block_bytes;
+}
+
+/* The largest of the usual types with which the device would have the memory; 0: none. */
+static uint32_t type_that_fits(const mn_offer *o, const mn_graph *g) {
+    static const uint32_t types[] = {MN_Q8_0, MN_Q6_K, MN_Q5_K, MN_Q4_K, MN_Q3_K, MN_Q2_K};
+    for (size_t i = 0; i < MN_COUNT(types); i++) {
+        mn_dtype type;
+        double now;
+        if (!mn_dtype_by_id(types[i], &type))
+            continue;
+        const double then = bytes_in_type(g, &type, &now);
+        const double saved = MN_MIN(now - then, (double)o->estimate.weights);
+        if (saved > 0 && (double)o->need - saved <= (double)o->free_bytes)
+            return types[i];
+    }
+    return 0;
+}
+
+/* What the user could change for the model to fit: "-c 2048 would fit; --device cuda:0,cpu ...". */
+static void say_what_fits(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
+                          char *out, size_t cap) {
+    const uint64_t rest = o->need - o->kv_bytes;
+    const uint32_t type = type_that_fits(o, &g->abi);
+    uint64_t n_ctx = 0;
+    if (rest < o->free_bytes && o->kv_bytes)
+        n_ctx = (uint64_t)((double)r->n_ctx * (double)(o->free_bytes - rest) / (double)o->kv_bytes);
+    n_ctx -= n_ctx % 256;
+    size_t len = 0;
+    if (n_ctx)
+        len = (size_t)snprintf(out, cap, "-c %llu would fit", (unsigned long long)n_ctx);
+    else if (type)
+        len = (size_t)snprintf(out, cap, "with weights of %s (minerva convert --type) it would fit",
+                               mn_dtype_name(type));
+    else
+        len = (size_t)snprintf(out, cap, "no context and no type of q2_k or more would fit");
+    if (!mn_offer_is_cpu(o) && len < cap)
+        snprintf(out + len, cap - len, "; in --device %.40s,cpu the CPU has the rest",
+                 o->record->name);
+}
+
 /* Bounds of the whole graph, which all its nodes can run. */
 static mn_status ask_whole(mn_offer *o, const mn_model_graph *g, const mn_request *r) {
     mn_error why = MN_ERROR_INIT;
@@ -218,12 +273,14 @@ static mn_status ask_whole(mn_offer *o, const mn_model_graph *g, const mn_reques
         return refuse_by(o, st, &why);
     if (!o->free_bytes || o->need <= o->free_bytes)
         return MN_OK;
+    char fits[128];
+    say_what_fits(o, g, r, fits, sizeof fits);
     return offer_refuse(
         o, MN_OUT_OF_MEMORY,
         "%sneeds %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch "
-        "%.2f), has %.2f GiB free; a smaller -c would need less",
+        "%.2f), has %.2f GiB free; %s",
         o->record->n_members ? "each member " : "", GIB(o->need), GIB(o->estimate.weights),
-        GIB(o->kv_bytes), r->n_seq, r->n_ctx, GIB(o->estimate.scratch), GIB(o->free_bytes));
+        GIB(o->kv_bytes), r->n_seq, r->n_ctx, GIB(o->estimate.scratch), GIB(o->free_bytes), fits);
 }
 
 static mn_status ask_memory(mn_offer *o, const mn_model_graph *g, const mn_request *r) {

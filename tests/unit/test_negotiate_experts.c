@@ -264,6 +264,30 @@ static void test_device_memory(void **state) {
     mn_placement_free(&p);
 }
 
+/* What a card that is too small says: need, have, and what would fit. */
+static void test_what_fits(void **state) {
+    static const struct {
+        uint64_t less; /* than all */
+        const char *words;
+    } cases[] = {{EXPERTS, "with weights of q8_0 (minerva convert --type) it would fit"},
+                 {UINT64_MAX, "no context and no type of q2_k or more would fit"}};
+    const uint64_t all = need_without(0);
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        INSTALL_CARD(all > cases[i].less ? all - cases[i].less : 1000, 100, 1);
+        refused("gpu", MN_OUT_OF_MEMORY, cases[i].words);
+        refused("gpu", MN_OUT_OF_MEMORY, "GiB free; ");
+        refused("gpu", MN_OUT_OF_MEMORY, "in --device gpu,cpu the CPU has the rest");
+    }
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = request_for("gpu");
+    INSTALL_CARD(all, 100, 1);
+    r.n_ctx = 4096;
+    assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_OUT_OF_MEMORY);
+    has_words(err.msg, "GiB free; -c 256 would fit; in --device gpu,cpu");
+}
+
 /* ---- the best of all ------------------------------------------------------------------------- */
 /* owner: [n_nodes] offers. The score of that placement, or infinity: a device lacks memory. */
 static double score_of(mn_placement *p, const mn_request *r, const uint32_t *owner) {
@@ -350,6 +374,6 @@ int main(void) {
         cmocka_unit_test(test_fixed),       cmocka_unit_test(test_two_cpus),
         cmocka_unit_test(test_names),       cmocka_unit_test(test_whole_layer),
         cmocka_unit_test(test_bad_names),   cmocka_unit_test(test_device_memory),
-        cmocka_unit_test(test_sixty)};
+        cmocka_unit_test(test_what_fits),   cmocka_unit_test(test_sixty)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }
