@@ -91,6 +91,7 @@ mn_status mn_options_begin(mn_chooser *c); /* finds the experts, reads the rules
 void mn_options_end(mn_chooser *c);
 /* Whether the request says where experts or other weights are. */
 bool mn_experts_are_fixed(const mn_chooser *c);
+void mn_options_forget(mn_chooser *c); /* what was considered, for another choice to begin */
 /* *plan: of these devices in this order, by whole layers, and short of memory. Becomes the fastest
  * plan that has the experts of the last layers on the CPU, if one is faster. Options are listed in
  * the placement, for the record. */

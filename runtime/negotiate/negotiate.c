@@ -230,6 +230,7 @@ static mn_status negotiation_settle(mn_chooser *c) {
 static mn_status rehearse(mn_chooser *c) {
     mn_status st = mn_choose_auto(c, false);
     mn_plan_free(&c->plan);
+    mn_options_forget(c);
     for (uint32_t i = 0; i < c->p->n_offers; i++)
         mn_offer_at(c, i)->asked = false;
     return st;

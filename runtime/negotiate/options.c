@@ -82,10 +82,11 @@ mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out) {
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-static void options_forget(mn_placement *p) {
-    mn_free(p->options);
-    p->options = NULL;
-    p->n_options = 0;
+void mn_options_forget(mn_chooser *c) {
+    mn_free(c->p->options);
+    c->p->options = NULL;
+    c->p->n_options = 0;
+    c->why_not[0] = 0;
 }
 
 /* Appends what came of a plan; n: layers whose experts are on the CPU. */
@@ -151,9 +152,9 @@ static mn_status try_last(mn_chooser *c, const mn_order *w, uint32_t n, mn_plan 
 mn_status mn_options_try(mn_chooser *c, const mn_order *w, mn_plan *plan) {
     uint32_t best_n = 0;
     bool last = false;
-    options_forget(c->p);
     if (!c->n_experts || mn_experts_are_fixed(c) || w->n < 2 || cpu_of(c, w) == MN_NO_OFFER)
         return MN_OK;
+    mn_options_forget(c);
     mn_status st = options_note(c, plan, 0, !plan->status);
     for (uint32_t n = c->n_experts; n && !last && !st; n--)
         st = try_last(c, w, n, plan, &best_n, &last);

@@ -93,6 +93,20 @@ static void test_options(void **state) {
     mn_placement_free(&p);
 }
 
+/* What auto would think is rehearsed for the record, and is not what a list chose. */
+static void test_options_of_list(void **state) {
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = request_for("cpu");
+    (void)state;
+    INSTALL_CARD(need_without(3), 100, 1);
+    r.flags = MN_REQUEST_EXPLAIN;
+    assert_int_equal(mn_negotiate(NULL, graph, &r, &p, &err), MN_OK);
+    only_on(&p, "cpu");
+    assert_int_equal(p.n_options, 0);
+    mn_placement_free(&p);
+}
+
 /* A card for everything needs no option; one without room for attention gets whole layers. */
 static void test_ends(void **state) {
     (void)state;
@@ -368,12 +382,18 @@ static void test_sixty(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_layers), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_ends),        cmocka_unit_test(test_slow_bus),
-        cmocka_unit_test(test_fixed),       cmocka_unit_test(test_two_cpus),
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_whole_layer),
-        cmocka_unit_test(test_bad_names),   cmocka_unit_test(test_device_memory),
-        cmocka_unit_test(test_what_fits),   cmocka_unit_test(test_sixty)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_last_layers),
+                                       cmocka_unit_test(test_options),
+                                       cmocka_unit_test(test_options_of_list),
+                                       cmocka_unit_test(test_ends),
+                                       cmocka_unit_test(test_slow_bus),
+                                       cmocka_unit_test(test_fixed),
+                                       cmocka_unit_test(test_two_cpus),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_whole_layer),
+                                       cmocka_unit_test(test_bad_names),
+                                       cmocka_unit_test(test_device_memory),
+                                       cmocka_unit_test(test_what_fits),
+                                       cmocka_unit_test(test_sixty)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }
