@@ -134,7 +134,7 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     if (!st)
         st = mn_args_flags(err, "mn_session_params.flags", p.flags,
                            MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED | MN_SESSION_NO_CACHE |
-                               MN_SESSION_INPUT_SUMS | MN_SESSION_HEAD);
+                               MN_SESSION_INPUT_SUMS | (g->head ? MN_SESSION_HEAD : 0));
     if (!st)
         st = check_kinds(&p, err);
     if (st)

@@ -116,7 +116,7 @@ mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error 
     if (!x)
         return mn_fail_memory(err, sizeof *x);
     x->of = s;
-    st = mn_session_create(head ? s->model : p->draft, &inner, &x->inner, err);
+    st = mn_session_make(head ? s->model : p->draft, inner, &x->inner, err);
     if (st)
         return mn_fail_in(err, st, head ? "the draft head" : "the draft model");
     x->seqs = mn_alloc(s->steps.n_seq, sizeof *x->seqs);
@@ -366,9 +366,10 @@ static void note_rows(const mn_drafter *x, const mn_draft_turn *q) {
     forget_below(x, h, q->n_tokens - 1);
 }
 
-/* No device is left for the draft model: the session goes on without. */
+/* No device is left for it: the session goes on without. */
 static void leave_drafter(mn_session *s, const char *why) {
-    mn_log(MN_LOG_WARN, "no drafts of the draft model any more: %s", why);
+    const char *of = s->drafter->heard ? "head" : "model";
+    mn_log(MN_LOG_WARN, "no drafts of the draft %s any more: %s", of, why);
     mn_drafter_free(s);
     mn_drafts_lose_source(&s->steps.drafts);
 }

@@ -79,7 +79,6 @@ static mn_status make_drafts(mn_session *s, const mn_session_params *p, mn_error
 
 mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,
                             mn_error *err) {
-    uint64_t t0 = mn_now_ns();
     mn_error why = MN_ERROR_INIT;
     mn_session_params p = {.size = sizeof p};
     if (!err)
@@ -89,15 +88,20 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
         st = mn_args_same_process(err, __func__, m->rt);
     if (!st)
         st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
-    if (st)
-        return st;
+    if (!st)
+        st = mn_args_flags(err, "mn_session_params.flags", p.flags, ~MN_SESSION_HEAD);
+    return st ? st : mn_session_make(m, p, out, err);
+}
+
+mn_status mn_session_make(mn_model *m, mn_session_params p, mn_session **out, mn_error *err) {
+    const uint64_t t0 = mn_now_ns();
     mn_session *s = mn_calloc(1, sizeof *s);
     if (!s)
         return mn_fail_memory(err, sizeof *s);
     s->model = m;
     s->steps.model = m;
     s->steps.pace.n_rows = MN_FIRST_ROWS;
-    st = set_request(s, &p, err);
+    mn_status st = set_request(s, &p, err);
     if (!st)
         st = mn_kv_init(&s->steps.kv, s->steps.n_seq, s->steps.n_ctx, &s->steps.clock, err);
     if (!st)

@@ -71,6 +71,10 @@ struct mn_session {
     const char *device, *description, *why;
 };
 
+/* session.c: as mn_session_create, whose arguments are checked; p: complete, perhaps with
+ * MN_SESSION_HEAD. err: not NULL. */
+mn_status mn_session_make(mn_model *m, mn_session_params p, mn_session **out, mn_error *err);
+
 /* place.c */
 /* Chooses devices and makes the engine; what gives way is replaced, until a choice stands or none
  * is left. Wakes the sequences. Also the first placement. err is never NULL. */

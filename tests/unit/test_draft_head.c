@@ -82,10 +82,15 @@ static void test_logits(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         double sums[2] = {0};
-        mn_session *s =
-            open_with((mn_session_params){.n_ctx = 128,
-                                          .n_batch = batches[i],
-                                          .flags = MN_SESSION_HEAD | MN_SESSION_NO_SAMPLING});
+        const mn_session_params p = {.size = sizeof p,
+                                     .device = device,
+                                     .precision = MN_PRECISION_EXACT,
+                                     .n_ctx = 128,
+                                     .n_batch = batches[i],
+                                     .flags = MN_SESSION_HEAD | MN_SESSION_NO_SAMPLING};
+        mn_session *s = NULL;
+        if (mn_session_make(model, p, &s, &err))
+            fail_msg("%s", err.msg);
         s->steps.hidden.hear = hidden_before;
         if (mn_session_logits(s, want.ids, want.n, compare_rows, sums, &err))
             fail_msg("%s", err.msg);
