@@ -48,6 +48,7 @@ static void close_world(void) {
 static uint32_t n_cpu_moe; /* of the session's parameters */
 static const char *tensor_devices;
 static bool with_drafts; /* of the model itself, which mostly hold */
+static bool with_head;   /* drafts are of the model's own draft head */
 static const char *draft_device = "cpu_simd";
 
 static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead, mn_session **s,
@@ -62,9 +63,9 @@ static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead,
                            .n_cpu_moe = n_cpu_moe,
                            .tensor_devices = tensor_devices};
     if (with_drafts) {
-        p.draft = model;
+        p.draft = with_head ? NULL : model;
         p.draft_device = draft_device;
-        p.speculate = MN_SPECULATE_ALWAYS;
+        p.speculate = MN_SPECULATE_ALWAYS | (with_head ? MN_SPECULATE_HEAD : 0);
         p.n_draft = 2;
     }
     return mn_session_create(model, &p, s, err);
@@ -312,6 +313,38 @@ static void test_drafts_device(void **state) {
     }
     draft_device = "cpu_simd";
     with_drafts = false;
+}
+
+/* The device of a model with states is lost, or that of its draft head, which has read hidden
+ * states of the first device; with the head, the same ids as without. */
+static void test_draft_head(void **state) {
+    static const char *const after[] = {"0", "1", "5", "11"};
+    (void)state;
+    fixture = "qwen3.5-mtp";
+    for (size_t k = 0; k < MN_COUNT(after); k++) {
+        const mn_sample_params how = k % 2 ? sampled() : greedy();
+        open_world(NULL);
+        const story want = play("cpu_simd", 3, 1, how);
+        close_world();
+        with_drafts = true;
+        with_head = true;
+        for (int of_head = 0; of_head < 2; of_head++) {
+            draft_device = of_head ? "flaky" : "cpu_simd";
+            open_world(OPTIONS("lost_at", calls[k], "lost_after", after[k]));
+            const story got = play(of_head ? "cpu_simd" : "flaky,cpu_simd", 3, 1, how);
+            assert_int_equal(n_warnings, 1);
+            assert_non_null(strstr(log_text, of_head ? "no drafts of the draft head any more: "
+                                                     : "flaky was lost (the plug was pulled)"));
+            story drawn = got;
+            drawn.n_prompt = want.n_prompt; /* drafts leave other states to begin a fork with */
+            same(&want, &drawn);
+            close_world();
+        }
+        with_drafts = false;
+        with_head = false;
+    }
+    draft_device = "cpu_simd";
+    fixture = NULL;
 }
 
 /* Mirostat's state goes on where the last id that came back left it. */
@@ -939,35 +972,22 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
-                                       cmocka_unit_test(test_five_sequences),
-                                       cmocka_unit_test(test_run_ahead),
-                                       cmocka_unit_test(test_states),
-                                       cmocka_unit_test(test_statistics),
-                                       cmocka_unit_test(test_constraint),
-                                       cmocka_unit_test(test_drafts),
-                                       cmocka_unit_test(test_drafts_device),
-                                       cmocka_unit_test(test_no_drafts),
-                                       cmocka_unit_test(test_samplers),
-                                       cmocka_unit_test(test_info),
-                                       cmocka_unit_test(test_experts),
-                                       cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_rows_requested),
-                                       cmocka_unit_test(test_alone),
-                                       cmocka_unit_test(test_creation),
-                                       cmocka_unit_test(test_twice),
-                                       cmocka_unit_test(test_transient),
-                                       cmocka_unit_test(test_logits),
-                                       cmocka_unit_test(test_embeddings),
-                                       cmocka_unit_test(test_out_of_memory),
-                                       cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_comes_back),
-                                       cmocka_unit_test(test_delay),
-                                       cmocka_unit_test(test_delay_of_relapse),
-                                       cmocka_unit_test(test_stays_lost),
-                                       cmocka_unit_test(test_self_test),
-                                       cmocka_unit_test(test_in_use),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_sequence),   cmocka_unit_test(test_five_sequences),
+        cmocka_unit_test(test_run_ahead),      cmocka_unit_test(test_states),
+        cmocka_unit_test(test_statistics),     cmocka_unit_test(test_constraint),
+        cmocka_unit_test(test_drafts),         cmocka_unit_test(test_drafts_device),
+        cmocka_unit_test(test_draft_head),     cmocka_unit_test(test_no_drafts),
+        cmocka_unit_test(test_samplers),       cmocka_unit_test(test_info),
+        cmocka_unit_test(test_experts),        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_requested), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),       cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_transient),      cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_generate),       cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_delay),          cmocka_unit_test(test_delay_of_relapse),
+        cmocka_unit_test(test_stays_lost),     cmocka_unit_test(test_self_test),
+        cmocka_unit_test(test_in_use),         cmocka_unit_test(test_threads)};
     const char *isa = getenv("MINERVA_CPU_ISA"); /* answers are compared bit by bit */
     if (isa)
         setenv("MINERVA_FLAKY_ISA", isa, 1);
