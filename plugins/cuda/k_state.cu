@@ -746,6 +746,9 @@ __global__ void __launch_bounds__(SCAN_THREADS, 3) scan_rows(cu_scan a) {
     if (!sequence_at(a.s, blockIdx.y, &q)) {
         return;
     }
+    if (a.chunks_from && q.hi - q.lo >= a.chunks_from) {
+        return;
+    }
     row_ahead ahead = b.stage_ask(&stages[0], q.lo, q.hi);
     b.load_states(q.from);
     for (int lo = q.lo; lo < q.hi; lo += stage::ROWS, k ^= 1) {

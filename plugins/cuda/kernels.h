@@ -330,6 +330,9 @@ typedef struct {
     float eps, scale, beta_scale;
     bool a_log, each, in_turn;
     bool aligned; /* all by 16 bytes (cu_scan_run sets it) */
+    /* cu_scan_run leaves out sequences of so many rows in this step, and cu_chunks_run others; 0:
+     * neither leaves out any */
+    int chunks_from;
 } cu_scan;
 enum { CU_SCAN_MOST = 256 }; /* n */
 void cu_scan_run(cudaStream_t s, const cu_scan *a);

@@ -145,7 +145,8 @@ void cu_program_live(mn_program *prog, uint32_t i) {
 }
 
 /* Long caches are attended in splits of so many positions, summed up at the end: one length for all
- * KV groups, by the one with the longest rows of PAGES. */
+ * KV groups, by the one with the longest rows of PAGES; in class exact the same for every length of
+ * the context, so that sessions of different ones have the same bits. */
 static void choose_splits(mn_program *prog) {
     const mng_program *p = &prog->base;
     int64_t most = 0;
@@ -158,7 +159,7 @@ static void choose_splits(mn_program *prog) {
         if (positions > most)
             most = positions;
     }
-    prog->split = most > 8192 ? 1024 : 256;
+    prog->split = most > 8192 && p->precision != MN_PRECISION_EXACT ? 1024 : 256;
     prog->max_splits = (int)((most + prog->split - 1) / prog->split);
 }
 

@@ -9,7 +9,7 @@
 /* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits
  * of attention and their counters, the same of tiles of rows, resolved ids, adjusted logits and how
  * often each was drawn, pairs sorted by expert; of products of many rows: weights in 16 bits, rows
- * of x and y sorted by expert, partial sums. */
+ * of x and y sorted by expert, partial sums; chunks of recurrences. */
 enum {
     CU_NEED_HALF,
     CU_NEED_PARTIAL,
@@ -24,6 +24,7 @@ enum {
     CU_NEED_SORTED_X,
     CU_NEED_SORTED_Y,
     CU_NEED_GEMM,
+    CU_NEED_CHUNKS,
     CU_N_NEEDS
 };
 _Static_assert((int)CU_N_NEEDS <= (int)MNG_MAX_NEEDS, "needs of a program");

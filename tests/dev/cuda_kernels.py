@@ -131,7 +131,7 @@ def check_row(name, tests, bench):
     if bench == "bench_cuda":
         there = re.search(r'{"(?:[^"]* )?%s(?: [^"]*)?",' % name, text("tests", "kernels", "bench_cuda.c"))
     else:
-        there = bench in ("cuda_gemm", "cuda_attention") or re.match(r"-: \w", bench)
+        there = bench in ("cuda_gemm", "cuda_attention", "cuda_state") or re.match(r"-: \w", bench)
     if not there:
         FAILED.append("%s: no benchmark %s names it" % (name, bench))
 

@@ -1,9 +1,11 @@
-/* cuda_state.cu -- kernels of operations with a state (k_state.cu) without the rest of the plugin,
- * against the formulas of docs/ops.md in double: sizes of real models and odd ones, rows that are
- * padding, other sequences in the step; the bits of y and of the state are the same however rows
- * are cut into steps, in place or from page to page. `cuda_state bench` times the sizes of
- * Qwen3-Next and Granite 4. Also built for the CPU (emulated.h), with smaller sizes. */
+/* cuda_state.cu -- kernels of operations with a state (k_state.cu, k_chunks.cu) without the rest
+ * of the plugin, against the formulas of docs/ops.md in double: sizes of real models and odd ones,
+ * rows that are padding, other sequences in the step. In class exact the bits of y and of the state
+ * are the same however rows are cut into steps, in place or from page to page. `cuda_state bench`
+ * times the sizes of Qwen3-Next and Granite 4. Built for the CPU, too (emulated.h), with smaller
+ * sizes, without k_chunks.cu. */
 #include "device.cuh"
+#include "chunks.h"
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -304,6 +306,18 @@ struct scan_case : launcher {
         k.in_turn = s.in_turn;
         return k;
     }
+    bool chunks = false; /* by k_chunks.cu, on a GPU alone */
+    void launch_rows(const cu_scan &k) {
+#ifndef CU_EMULATED
+        if (chunks) {
+            device_array<char> room(cu_chunks_room(k.s.T, k.s.Q, k.G, k.H));
+            cu_chunks_run(0, &k, room.at);
+            CHECK(cudaDeviceSynchronize());
+            return;
+        }
+#endif
+        cu_scan_run(0, &k);
+    }
     void run(const cu_states &st, int lo, float *y) override {
         cu_scan k = args();
         k.s = st;
@@ -313,7 +327,7 @@ struct scan_case : launcher {
             k.beta += (size_t)lo * s.H;
         }
         k.y = y;
-        cu_scan_run(0, &k);
+        launch_rows(k);
     }
     double size(int t, int h, int i) const {
         const size_t at = s.each ? (size_t)h * s.n + i : h;
@@ -403,6 +417,59 @@ static void try_scan(const scan_shape &s) {
     check(name, c, &l, l.want(c));
 }
 
+/* Chunks: no bits, but sums within class a16, whole and cut, alone and beside another sequence; the
+ * state, too. */
+#ifndef CU_EMULATED
+static double relative_state(const floats &a, const floats &b) {
+    double of_error = 0;
+    double of_all = 0;
+    for (size_t i = 0; i < a.size(); i++) {
+        const double d = (double)a[i] - b[i];
+        of_error += d * d;
+        of_all += (double)b[i] * b[i];
+    }
+    return sqrt(of_error / of_all);
+}
+static void try_chunks(const scan_shape &s) {
+    rows_of_case c(s.T, s.padding);
+    scan_case l(s);
+    c.y_width = s.H * s.dim;
+    c.n_state = s.H * s.dim * s.n;
+    const std::vector<double> want = l.want(c);
+    const outcome exact = run_cut(c, &l, s.T, false, false);
+    const int cuts[] = {s.T, 64, 65, (s.T + 1) / 2, 1};
+    double rows = 0;
+    double state = 0;
+    l.chunks = true;
+    for (int i = 0; i < 5; i++) {
+        const outcome o = run_cut(c, &l, cuts[i], i % 2 == 1, i >= 2);
+        const double e = relative(c, o.y, want);
+        const double of_state = relative_state(o.state, exact.state);
+        if (!(e <= rows))
+            rows = e;
+        if (!(of_state <= state))
+            state = of_state;
+    }
+    const bool good = rows <= 2e-3 && state <= 2e-3;
+    printf("%s %s by chunks, %d rows, %d heads of %d x %d, %d groups: rows %.1e, state %.1e\n",
+           good ? "ok   " : "FAIL ", s.delta ? "GATED_DELTA" : "SSM_SCAN", s.T, s.H, s.dim, s.n,
+           s.G, rows, state);
+    failed += !good;
+}
+static void try_all_chunks() {
+    const scan_shape shapes[] = {
+        {true, false, false, true, 300, 4, 128, 2, 128, 0, 0, 0, 1e-6f, 0.09f, 1},
+        {true, false, true, true, 129, 4, 32, 2, 128, 5, 0, 0, 1e-6f, 0.09f, 2},
+        {true, false, false, false, 64, 2, 64, 2, 128, 2, 0, 0, 1e-6f, 0.09f, 1},
+        {false, false, false, true, 200, 4, 64, 1, 128, 7, 0.1f, 1.2f, 0, 1, 1},
+        {false, false, false, false, 77, 8, 32, 4, 128, 0, 0, 0, 0, 1, 1},
+    };
+    for (const scan_shape &s : shapes) {
+        try_chunks(s);
+    }
+}
+#endif
+
 static void try_all() {
     const scan_shape shapes[] = {
         {false, false, false, true, 37, 4, 5, 2, 7, 0, 0.3f, 1.2f, 0, 1, 1},
@@ -486,7 +553,8 @@ static void print_time(const char *name, const bench_states &b, double us, doubl
            us / b.T, bytes / us / 1e3);
 }
 
-static void bench_scan(const char *name, scan_shape shape, int rows, int n_seqs) {
+static void bench_scan(const char *name, scan_shape shape, int rows, int n_seqs,
+                       bool chunks = false) {
     shape.T = (rows * n_seqs + 1) / 2;
     const scan_case c(shape);
     const uint64_t n_state = (uint64_t)shape.H * shape.dim * shape.n;
@@ -498,9 +566,14 @@ static void bench_scan(const char *name, scan_shape shape, int rows, int n_seqs)
     cu_scan k = c.args();
     k.s = on_device(b, pos, seqs, states, memory.at);
     k.y = y.at;
+    device_array<char> room(cu_chunks_room(k.s.T, k.s.Q, k.G, k.H));
     const double us = time_launches([&](int layer) {
         k.s.layer_at = layer * b.layer_bytes;
-        cu_scan_run(0, &k);
+        if (chunks) {
+            cu_chunks_run(0, &k, room.at);
+        } else {
+            cu_scan_run(0, &k);
+        }
     });
     const double of_rows = 4.0 * rows * n_seqs * (c.width + shape.H * shape.dim);
     print_time(name, b, us, 8.0 * n_state * n_seqs + of_rows);
@@ -535,6 +608,11 @@ static void bench() {
         bench_scan("GATED_DELTA each, 32 of 128 x 128", each, s[0], s[1]);
         bench_scan("SSM_SCAN 128 of 64 x 128", scan, s[0], s[1]);
     }
+    const int many[][2] = {{64, 1}, {128, 1}, {512, 1}, {4096, 1}, {16, 20}, {512, 8}};
+    for (const int *s : many) {
+        bench_scan("GATED_DELTA by chunks", delta, s[0], s[1], true);
+        bench_scan("SSM_SCAN by chunks", scan, s[0], s[1], true);
+    }
 }
 #endif
 
@@ -551,6 +629,9 @@ int main(int argc, char **argv) {
     }
 #endif
     (void)argc, (void)argv;
+#ifndef CU_EMULATED
+    try_all_chunks();
+#endif
     try_all();
     return failed != 0;
 }

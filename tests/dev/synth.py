@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Writes a GGUF file of the shape of a published model with random weights: what benchmarks of docs/performance.md and docs/lab run.
+
+  synth.py SHAPE TYPE OUT.gguf [--layers N] [--jobs N] [--seed S]
+  synth.py --list
+
+TYPE is that of the matrices: f16, bf16, q8_0, q4_0, q4_k. Experts of gpt-oss are mxfp4 in any case. Vectors, routers and convolutions are f32.
+Blocks are drawn, not quantised from floats, with scales that keep activations finite: a file is written as fast as the disk takes it (several
+processes write parts of it). Tensors above 64 MB repeat a random part, so that equal experts are no cache hits but equal bytes. The vocabulary
+is a dummy of the right size. Needs numpy.
+"""
+import argparse
+import multiprocessing
+import os
+import struct
+import sys
+
+import numpy as np
+
+GGML = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "bf16": 30, "mxfp4": 39}
+BLOCK = {"f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "q4_0": (32, 18), "q8_0": (32, 34), "q4_k": (256, 144), "mxfp4": (32, 17)}
+ALIGN = 32
+PART = 64 << 20  # bytes of a tensor that are drawn; the rest repeats them
+
+
+def hybrid(period, at):
+    return lambda i: i % period == at
+
+
+SHAPES = {
+    "tinyllama-1.1b": dict(arch="llama", vocab=32000, dim=2048, layers=22, heads=32, kv=4, head=64, ffn=5632, context=2048, theta=1e4),
+    "mistral-7b": dict(arch="llama", vocab=32000, dim=4096, layers=32, heads=32, kv=8, head=128, ffn=14336, context=32768, theta=1e6),
+    "gpt-oss-20b": dict(arch="gpt-oss", vocab=201088, dim=2880, layers=24, heads=64, kv=8, head=64, ffn=2880, context=131072, theta=150000.0,
+                        experts=32, used=4, window=128),
+    "gpt-oss-120b": dict(arch="gpt-oss", vocab=201088, dim=2880, layers=36, heads=64, kv=8, head=64, ffn=2880, context=131072, theta=150000.0,
+                         experts=128, used=4, window=128),
+    "qwen3-next-80b-a3b": dict(arch="qwen3next", vocab=151936, dim=2048, layers=48, heads=16, kv=2, head=256, ffn=5120, context=262144,
+                               theta=1e7, rotary=64, experts=512, used=10, expert=512, shared=512, state=128, groups=16, ranks=32,
+                               inner=4096, conv=4, attends=hybrid(4, 3)),
+    "qwen3.6-27b": dict(arch="qwen35", vocab=248320, dim=5120, layers=64, heads=24, kv=4, head=256, ffn=17408, context=262144, theta=1e7,
+                        rotary=64, state=128, groups=16, ranks=48, inner=6144, conv=4, attends=hybrid(4, 3)),
+    "granite4-h-small": dict(arch="granitehybrid", vocab=100352, dim=4096, layers=40, heads=32, kv=8, head=128, ffn=1536, context=131072,
+                             theta=1e4, experts=72, used=10, expert=768, shared=1536, state=128, groups=1, ranks=128, inner=8192, conv=4,
+                             attends=hybrid(10, 5)),
+}
+
+
+# ---- tensors --------------------------------------------------------------------------------------
+def attention(s, p, t):
+    gate = 2 if s["arch"] in ("qwen3next", "qwen35") else 1
+    dims = {"attn_q": (gate * s["heads"] * s["head"], s["dim"]), "attn_k": (s["kv"] * s["head"], s["dim"]),
+            "attn_v": (s["kv"] * s["head"], s["dim"]), "attn_output": (s["dim"], s["heads"] * s["head"])}
+    for name, shape in dims.items():
+        yield p + name + ".weight", shape, t
+        if s["arch"] == "gpt-oss":
+            yield p + name + ".bias", shape[:1], "f32"
+    if gate == 2:
+        yield p + "attn_q_norm.weight", (s["head"],), "ones"
+        yield p + "attn_k_norm.weight", (s["head"],), "ones"
+    if s["arch"] == "gpt-oss":
+        yield p + "attn_sinks.weight", (s["heads"],), "f32"
+
+
+def recurrence(s, p, t):
+    keys = s["groups"] * s["state"]
+    of_heads = (s["ranks"],)
+    if s["arch"] == "granitehybrid":
+        width = s["inner"] + 2 * keys
+        yield p + "ssm_in.weight", (s["inner"] + width + s["ranks"], s["dim"]), t
+        yield p + "ssm_conv1d.bias", (width,), "f32"
+        yield p + "ssm_d", of_heads + (1,), "ones"
+        yield p + "ssm_a", of_heads + (1,), "minus"
+        yield p + "ssm_norm.weight", (s["groups"], s["inner"] // s["groups"]), "ones"
+    else:
+        width = s["inner"] + 2 * keys
+        yield p + "ssm_a", of_heads, "minus"
+        yield p + "ssm_norm.weight", (s["state"],), "ones"
+        if s["arch"] == "qwen3next":
+            yield p + "ssm_in.weight", (width + s["inner"], s["dim"]), t
+            yield p + "ssm_ba.weight", (2 * s["ranks"], s["dim"]), t
+        else:
+            yield p + "attn_qkv.weight", (width, s["dim"]), t
+            yield p + "attn_gate.weight", (s["inner"], s["dim"]), t
+            yield p + "ssm_alpha.weight", (s["ranks"], s["dim"]), t
+            yield p + "ssm_beta.weight", (s["ranks"], s["dim"]), t
+    yield p + "ssm_conv1d.weight", (width, s["conv"]), "f32"
+    yield p + "ssm_dt.bias", of_heads, "f32"
+    yield p + "ssm_out.weight", (s["dim"], s["inner"]), t
+
+
+def feed_forward(s, p, t):
+    if "experts" not in s:
+        yield p + "ffn_gate.weight", (s["ffn"], s["dim"]), t
+        yield p + "ffn_up.weight", (s["ffn"], s["dim"]), t
+        yield p + "ffn_down.weight", (s["dim"], s["ffn"]), t
+        return
+    n = s["experts"]
+    width = s.get("expert", s["ffn"])
+    of_experts = "mxfp4" if s["arch"] == "gpt-oss" else t
+    yield p + "ffn_gate_inp.weight", (n, s["dim"]), "f32"
+    for name, shape in {"gate": (n, width, s["dim"]), "up": (n, width, s["dim"]), "down": (n, s["dim"], width)}.items():
+        yield p + "ffn_%s_exps.weight" % name, shape, of_experts
+        if s["arch"] == "gpt-oss":
+            yield p + "ffn_%s_exps.bias" % name, shape[:2], "f32"
+    if s["arch"] == "gpt-oss":
+        yield p + "ffn_gate_inp.bias", (n,), "f32"
+    if "shared" in s:
+        yield p + "ffn_gate_shexp.weight", (s["shared"], s["dim"]), t
+        yield p + "ffn_up_shexp.weight", (s["shared"], s["dim"]), t
+        yield p + "ffn_down_shexp.weight", (s["dim"], s["shared"]), t
+        if s["arch"] == "qwen3next":
+            yield p + "ffn_gate_inp_shexp.weight", (1, s["dim"]), "f32"
+
+
+def tensors(s, t):
+    yield "token_embd.weight", (s["vocab"], s["dim"]), t
+    if s["arch"] != "granitehybrid":
+        yield "output.weight", (s["vocab"], s["dim"]), t
+    yield "output_norm.weight", (s["dim"],), "ones"
+    behind = "post_attention_norm" if s["arch"] in ("gpt-oss", "qwen3next", "qwen35") else "ffn_norm"
+    for i in range(s["layers"]):
+        p = "blk.%d." % i
+        yield p + "attn_norm.weight", (s["dim"],), "ones"
+        yield p + behind + ".weight", (s["dim"],), "ones"
+        yield from attention(s, p, t) if s.get("attends", lambda _: True)(i) else recurrence(s, p, t)
+        yield from feed_forward(s, p, t)
+
+
+def kind_of(kind, shape):
+    """The type that a tensor is stored in: rows that do not fill blocks are f16."""
+    if kind in ("ones", "minus"):
+        return "f32"
+    return kind if shape[-1] % BLOCK[kind][0] == 0 else "f16"
+
+
+def size_of(kind, shape):
+    elements, size = BLOCK[kind_of(kind, shape)]
+    return int(np.prod(shape)) // elements * size
+
+
+# ---- values ---------------------------------------------------------------------------------------
+def f16(x):
+    return np.frombuffer(np.float16(x).tobytes(), np.uint8)
+
+
+def draw(rng, kind, n, columns):
+    """n elements as bytes, standard deviation about 1 / sqrt(columns)."""
+    deviation = 1.0 / np.sqrt(columns)
+    if kind == "ones":
+        return np.ones(n, np.float32).view(np.uint8)
+    if kind == "minus":
+        return (-np.exp(rng.uniform(-3, 1, n))).astype(np.float32).view(np.uint8)
+    if kind in ("f32", "f16", "bf16"):
+        x = rng.standard_normal(n, dtype=np.float32) * np.float32(deviation)
+        if kind == "bf16":
+            return (x.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        return x.astype(np.float32 if kind == "f32" else np.float16).view(np.uint8)
+    elements, size = BLOCK[kind]
+    b = rng.integers(0, 256, (n // elements, size), dtype=np.uint8)
+    if kind == "q8_0":
+        b[:, 0:2] = f16(deviation / 73)
+    elif kind == "q4_0":
+        b[:, 0:2] = f16(deviation / 4.6)
+    elif kind == "q4_k":
+        b[:, 0:2], b[:, 2:4] = f16(deviation / 4.6 / 32), f16(7.5 * deviation / 4.6 / 32)
+    else:  # mxfp4: a power of two for 32 of E2M1, whose deviation is 2.9
+        b[:, 0] = int(np.round(np.log2(deviation / 2.9))) + 127
+    return b.reshape(-1)
+
+
+def write_tensor(job):
+    path, offset, name, shape, kind, seed = job
+    rng = np.random.default_rng([seed, *name.encode()])
+    size = size_of(kind, shape)
+    stored = kind_of(kind, shape)
+    elements, block = BLOCK[stored]
+    drawn = min(size, PART // block * block)
+    data = draw(rng, kind if kind in ("ones", "minus") else stored, drawn // block * elements, shape[-1]).tobytes()
+    with open(path, "r+b") as f:
+        f.seek(offset)
+        for at in range(0, size, drawn):
+            f.write(data[:min(drawn, size - at)])
+
+
+# ---- the file -------------------------------------------------------------------------------------
+def text(x):
+    b = x.encode()
+    return struct.pack("<Q", len(b)) + b
+
+
+def entry(key, value):
+    if isinstance(value, bool):
+        return text(key) + struct.pack("<IB", 7, value)
+    if isinstance(value, int):
+        return text(key) + struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return text(key) + struct.pack("<If", 6, value)
+    if isinstance(value, str):
+        return text(key) + struct.pack("<I", 8) + text(value)
+    if isinstance(value[0], str):
+        return text(key) + struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(text, value))
+    kind, code = (5, "<i") if isinstance(value[0], int) else (6, "<f")
+    return text(key) + struct.pack("<IIQ", 9, kind, len(value)) + b"".join(struct.pack(code, v) for v in value)
+
+
+def metadata(name, s):
+    a = s["arch"] + "."
+    attends = s.get("attends", lambda _: True)
+    heads_kv = [s["kv"] if attends(i) else 0 for i in range(s["layers"])]
+    m = {"general.architecture": s["arch"], "general.name": name, a + "vocab_size": s["vocab"], a + "context_length": s["context"],
+         a + "embedding_length": s["dim"], a + "block_count": s["layers"], a + "feed_forward_length": s["ffn"],
+         a + "attention.head_count": s["heads"], a + "attention.head_count_kv": heads_kv if "attends" in s else s["kv"],
+         a + "attention.key_length": s["head"], a + "attention.value_length": s["head"], a + "attention.layer_norm_rms_epsilon": 1e-6,
+         a + "rope.freq_base": s["theta"], a + "rope.dimension_count": s.get("rotary", s["head"])}
+    if "experts" in s:
+        m.update({a + "expert_count": s["experts"], a + "expert_used_count": s["used"],
+                  a + "expert_feed_forward_length": s.get("expert", s["ffn"])})
+    if "shared" in s:
+        m.update({a + "expert_shared_feed_forward_length": s["shared"], a + "expert_weights_norm": True})
+    if "state" in s:
+        m.update({a + "ssm.conv_kernel": s["conv"], a + "ssm.state_size": s["state"], a + "ssm.group_count": s["groups"],
+                  a + "ssm.time_step_rank": s["ranks"], a + "ssm.inner_size": s["inner"]})
+    if s["arch"] == "granitehybrid":
+        m.update({a + "embedding_scale": 1.0, a + "residual_scale": 0.22, a + "attention.scale": 1.0 / s["head"], a + "logit_scale": 1.0,
+                  a + "rope.scaling.finetuned": False})
+        del m[a + "expert_weights_norm"]
+    if "window" in s:
+        m[a + "attention.sliding_window"] = s["window"]
+    m.update({"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>"] + ["t%d" % i for i in range(3, s["vocab"])],
+              "tokenizer.ggml.scores": [-float(i) for i in range(s["vocab"])], "tokenizer.ggml.token_type": [2, 3, 3] + [1] * (s["vocab"] - 3),
+              "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
+    return m
+
+
+def write(name, s, t, path, seed, jobs):
+    m = metadata(name, s)
+    listed = [(n, shape, kind) for n, shape, kind in tensors(s, t)]
+    head = struct.pack("<IIQQ", 0x46554747, 3, len(listed), len(m)) + b"".join(entry(k, v) for k, v in m.items())
+    offsets, at = [], 0
+    for n, shape, kind in listed:
+        head += text(n) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape))
+        head += struct.pack("<IQ", GGML[kind_of(kind, shape)], at)
+        offsets.append(at)
+        at += (size_of(kind, shape) + ALIGN - 1) // ALIGN * ALIGN
+    begin = (len(head) + ALIGN - 1) // ALIGN * ALIGN
+    with open(path, "wb") as f:
+        f.write(head)
+        f.truncate(begin + at)
+    work = [(path, begin + o, n, shape, kind, seed) for o, (n, shape, kind) in zip(offsets, listed)]
+    with multiprocessing.Pool(jobs) as pool:
+        for _ in pool.imap_unordered(write_tensor, work):
+            pass
+    print("%s: %.2f GB, %d tensors" % (path, (begin + at) / 1e9, len(listed)))
+
+
+def main():
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(SHAPES))
+        return
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("shape", choices=SHAPES)
+    p.add_argument("type", choices=["f16", "bf16", "q8_0", "q4_0", "q4_k"])
+    p.add_argument("out")
+    p.add_argument("--layers", type=int)
+    p.add_argument("--jobs", type=int, default=os.cpu_count())
+    p.add_argument("--seed", type=int, default=1)
+    a = p.parse_args()
+    s = dict(SHAPES[a.shape])
+    s["layers"] = a.layers or s["layers"]
+    write(a.shape, s, a.type, a.out, a.seed, a.jobs)
+
+
+main()
