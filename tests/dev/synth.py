@@ -39,7 +39,7 @@ SHAPES = {
                                inner=4096, conv=4, attends=hybrid(4, 3)),
     "qwen3.6-27b": dict(arch="qwen35", vocab=248320, dim=5120, layers=64, heads=24, kv=4, head=256, ffn=17408, context=262144, theta=1e7,
                         rotary=64, state=128, groups=16, ranks=48, inner=6144, conv=4, attends=hybrid(4, 3)),
-    "granite4-h-small": dict(arch="granitehybrid", vocab=100352, dim=4096, layers=40, heads=32, kv=8, head=128, ffn=1536, context=131072,
+    "granite4-h-small": dict(arch="granitehybrid", vocab=100352, dim=4096, layers=40, heads=32, kv=8, head=128, ffn=768, context=131072,
                              theta=1e4, experts=72, used=10, expert=768, shared=1536, state=128, groups=1, ranks=128, inner=8192, conv=4,
                              attends=hybrid(10, 5)),
 }
@@ -209,7 +209,7 @@ def metadata(name, s):
     heads_kv = [s["kv"] if attends(i) else 0 for i in range(s["layers"])]
     m = {"general.architecture": s["arch"], "general.name": name, a + "vocab_size": s["vocab"], a + "context_length": s["context"],
          a + "embedding_length": s["dim"], a + "block_count": s["layers"], a + "feed_forward_length": s["ffn"],
-         a + "attention.head_count": s["heads"], a + "attention.head_count_kv": heads_kv if "attends" in s else s["kv"],
+         a + "attention.head_count": s["heads"], a + "attention.head_count_kv": heads_kv if s["arch"] == "granitehybrid" else s["kv"],
          a + "attention.key_length": s["head"], a + "attention.value_length": s["head"], a + "attention.layer_norm_rms_epsilon": 1e-6,
          a + "rope.freq_base": s["theta"], a + "rope.dimension_count": s.get("rotary", s["head"])}
     if "experts" in s:
@@ -224,6 +224,8 @@ def metadata(name, s):
         m.update({a + "embedding_scale": 1.0, a + "residual_scale": 0.22, a + "attention.scale": 1.0 / s["head"], a + "logit_scale": 1.0,
                   a + "rope.scaling.finetuned": False})
         del m[a + "expert_weights_norm"]
+    if s["arch"] == "qwen35":
+        m[a + "rope.dimension_sections"] = [11, 11, 10, 0]
     if "window" in s:
         m[a + "attention.sliding_window"] = s["window"]
     m.update({"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>"] + ["t%d" % i for i in range(3, s["vocab"])],
