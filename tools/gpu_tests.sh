@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations) batch session (late
+# PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations, and beside a CPU that has experts) batch session (late
 # stops, forks, reuse) hybrid (sessions with states) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
 # memory another process holds) experts (the same of a model with experts: GPT_OSS, a GGUF file; skipped without it) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
@@ -70,6 +70,10 @@ segments() {
         MINERVA_PLUGIN_PATH="$beside" golden vendor2,cuda:0 "fixture:$f" || return 1
     done
     rm -rf "$beside"
+    # experts of the first layer, or of all, on the CPU
+    for n in 1 99; do
+        MINERVA_N_CPU_MOE=$n golden cuda:0,cpu_simd fixture:gpt-oss fixture:gpt-oss-mxfp4 fixture:qwen3-next fixture:mixtral fixture:nemotron-h-moe fixture:gemma4-moe || return 1
+    done
 }
 # Every fixture; those of FIXTURES beside those of the repository.
 fixtures() { # CASE
