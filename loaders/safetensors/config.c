@@ -696,7 +696,7 @@ static void hf_read_heads(config_reader *c, const size_keys *k) {
     if (!kv)
         return;
     c->n_head_kv = kv[0];
-    for (int64_t i = 0; c->kinds && i < c->n_layer; i++)
+    for (int64_t i = 0; c->kinds && !c->family->same_heads && i < c->n_layer; i++)
         if (c->kinds[i] != LAYER_ATTENDS)
             kv[i] = 0;
     put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);

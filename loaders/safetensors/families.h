@@ -81,6 +81,7 @@ struct model_family {
     bool grouped_qkv;  /* query_key_value: of each head of k its heads of q, itself, its v */
     bool no_attention; /* nor an MLP: a layer is its state */
     bool one_block;    /* a layer is a mixer or an MLP (config_reader.kinds) */
+    bool same_heads;   /* llama.cpp's files count heads of keys in layers with a state, too */
     bool ahead;        /* its models may have a draft head (ahead.c) */
     bool from_pad;     /* positions are counted from pad_token_id + 1 on */
     fused_experts fused;
