@@ -1290,7 +1290,7 @@ def test_lists_config():
 
 def test_lists_inspect():
     m = minerva("inspect", MODEL, "--json").json()
-    equal(list(m), ["format", "arch", "params", "bytes", "metadata", "tensors", "types", "runs", "why", "state_bytes", "token_bytes"])
+    equal(list(m), ["format", "arch", "params", "bytes", "metadata", "tensors", "types", "draft_head", "runs", "why", "state_bytes", "token_bytes"])
     equal((m["format"], m["arch"]), ("safetensors", "llama"))
     assert 5.0e6 < m["params"] < 5.5e6 and m["bytes"] >= 2 * m["params"]
     for t in m["tensors"]:
