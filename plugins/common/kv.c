@@ -18,7 +18,7 @@ static mn_status add_layer(const mn_memory_params *m, uint32_t i, const mnp_kv_r
     if (l->flags)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "layer %lld of KV group %u: flags 0x%x",
                         (long long)l->layer, m->group, l->flags);
-    if (!l->n_head || !l->dim_k || !l->dim_v)
+    if (!l->n_head || !l->dim_k)
         return mnp_fail(err, MN_INVALID, ~0u, "layer %lld of KV group %u: %u heads of %u and %u",
                         (long long)l->layer, m->group, l->n_head, l->dim_k, l->dim_v);
     uint32_t longest = l->dim_v;
@@ -64,6 +64,13 @@ static bool kv_measure(const mnp_kv_rules *rules, mnp_kv *kv) {
         return false;
     if (__builtin_mul_overflow((uint64_t)kv->n_head_kv, rules->page_tokens, &places))
         return false;
+    if (!kv->dim_v) { /* values are read where keys lie */
+        kv->v_dtype = kv->k_dtype;
+        kv->pad_v = kv->pad_k;
+        kv->v_row = kv->k_row;
+        return !__builtin_mul_overflow(places, (uint64_t)kv->k_row, &kv->layer_bytes) &&
+               !__builtin_mul_overflow(kv->layer_bytes, (uint64_t)kv->n_layers, &kv->page_bytes);
+    }
     if (__builtin_mul_overflow(places, (uint64_t)kv->k_row, &kv->v_offset))
         return false;
     if (__builtin_mul_overflow(places, (uint64_t)kv->v_row, &v_bytes))
@@ -113,17 +120,34 @@ static mn_status check_store(const mn_graph *g, uint32_t node, const mnp_kv *kv,
     const mn_node *n = mnp_node(g, node);
     const mn_tensor *k = mnp_in_tensor(g, n, MN_KV_STORE_K);
     const mn_tensor *v = mnp_in_tensor(g, n, MN_KV_STORE_V);
-    if (!k || !v)
+    if (!k || (!v && kv->dim_v))
         return mnp_fail(err, MN_INVALID, node, "node %u: KV_STORE without K or V", node);
-    const bool are_heads = k->n_dim == 3 && v->n_dim == 3;
-    const bool fits = are_heads && k->dim[1] == kv->n_head_kv && v->dim[1] == kv->n_head_kv &&
-                      k->dim[2] == kv->dim_k && v->dim[2] == kv->dim_v;
-    if (fits)
+    const bool has_k = k->n_dim == 3 && k->dim[1] == kv->n_head_kv && k->dim[2] == kv->dim_k;
+    const bool has_v =
+        !v || (v->n_dim == 3 && v->dim[1] == kv->n_head_kv && v->dim[2] == kv->dim_v);
+    if (has_k && has_v)
         return MN_OK;
     return mnp_fail(err, MN_INVALID, node,
                     "node %u: KV_STORE wants K and V as [T, %lld, %lld and %lld], the shape of its "
                     "group",
                     node, (long long)kv->n_head_kv, (long long)kv->dim_k, (long long)kv->dim_v);
+}
+
+/* What ATTENTION calls values are those of the group, or the first elements of its keys. */
+static mn_status read_values(const mn_graph *g, uint32_t node, mnp_kv *kv, mn_error *err) {
+    const mn_node *n = mnp_node(g, node);
+    const int64_t dim_v = mnp_attr(g, n, MN_ATTENTION_ATTR_DIM_V);
+    const bool of_k = mnp_attr(g, n, MN_ATTENTION_ATTR_V_OF_K);
+    if (of_k != !kv->dim_v)
+        return mnp_fail(err, MN_INVALID, node, "node %u: values of keys, and a group with values",
+                        node);
+    if (!of_k)
+        return MN_OK;
+    kv->dim_v = dim_v ? dim_v : kv->dim_k;
+    if (kv->dim_v > 0 && kv->dim_v <= kv->dim_k)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, node, "node %u: values of %lld elements of keys of %lld", node,
+                    (long long)kv->dim_v, (long long)kv->dim_k);
 }
 
 mn_status mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
@@ -152,5 +176,5 @@ mn_status mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
                         (long long)layer, group);
     if (n->op == MN_OP_KV_STORE)
         return check_store(g, node, kv, err);
-    return MN_OK;
+    return read_values(g, node, kv, err);
 }

@@ -4,16 +4,31 @@
 
 /* ---- [gather] [norm] LINEAR [add | glu] ------------------------------------------------------ */
 /* Each refuse_: why the candidate `node` cannot join unit u, NULL: it can. */
+static const char of_heads[] = "each head has a matrix of its own";
+
+static bool has_heads(const mnp_lowering *l, const mnp_unit *u) {
+    const mn_node *n = mnp_node(l->g, u->node);
+    const mn_tensor *w = mnp_in_tensor(l->g, n, MN_LINEAR_WEIGHT);
+    return n->op == MN_OP_LINEAR && w && w->n_dim == 3;
+}
+
 static const char *refuse_norm(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
-    const mn_tensor *x = mnp_in_tensor(l->g, mnp_node(l->g, node), MN_RMS_NORM_X);
-    (void)u;
-    if (x && x->n_dim == 2)
+    const mn_node *n = mnp_node(l->g, node);
+    const mn_tensor *x = mnp_in_tensor(l->g, n, MN_RMS_NORM_X);
+    const mn_tensor *w = mnp_in_tensor(l->g, n, MN_RMS_NORM_WEIGHT);
+    if (has_heads(l, u))
+        return of_heads;
+    if (!x || x->n_dim != 2)
+        return "it normalises heads";
+    if (w && w->n_dim == 1 && w->dim[0] == x->dim[1])
         return NULL;
-    return "it normalises heads";
+    return "it normalises a part of each row";
 }
 
 static const char *refuse_add(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     (void)node;
+    if (has_heads(l, u))
+        return of_heads;
     if (mnp_node(l->g, u->node)->n_out == 1)
         return NULL;
     return "there are several products";
@@ -27,6 +42,8 @@ static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t
     uint32_t first = MN_MOE_LINEAR_WEIGHT;
     if (x->op == MN_OP_LINEAR)
         first = MN_LINEAR_WEIGHT;
+    if (has_heads(l, u))
+        return of_heads;
     const mn_tensor *a = mnp_in_tensor(g, x, first);
     const mn_tensor *b = mnp_in_tensor(g, x, first + 2);
     if (x->n_out != 2 || !a || !b)
@@ -99,6 +116,9 @@ static const char *refuse_attention(const mnp_lowering *l, const mnp_unit *u, ui
         return "q and k are rotated in different ways";
     const int32_t attends_at = mnp_in(g, a, MN_ATTENTION_ROW_POS);
     const int32_t attends_for = mnp_in(g, a, MN_ATTENTION_ROW_SLOT);
+    if (mnp_in(g, a, MN_ATTENTION_ALIBI) >= 0 || mnp_attr(g, a, MN_ATTENTION_ATTR_CHUNK) ||
+        mnp_attr(g, a, MN_ATTENTION_ATTR_V_OF_K))
+        return "its heads have slopes, its rows see chunks, or its values are keys";
     if (attends_at != mnp_in(g, s, MN_KV_STORE_ROW_POS) ||
         attends_for != mnp_in(g, s, MN_KV_STORE_ROW_SLOT))
         return "it attends for other rows";

@@ -112,8 +112,14 @@ static void shard_gather(mnp_shard *s, uint32_t node, uint32_t i, int32_t dim,
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-static bool is_product(const mn_node *n) {
-    return n->op == MN_OP_LINEAR || n->op == MN_OP_MOE_LINEAR;
+/* Products of heads, each with a matrix of its own, stay whole. */
+static bool is_product(const mnp_shard *s, const mn_node *n) {
+    if (n->op == MN_OP_MOE_LINEAR)
+        return true;
+    if (n->op != MN_OP_LINEAR)
+        return false;
+    const mn_tensor *w = mnp_in_tensor(s->g, n, MN_LINEAR_WEIGHT);
+    return w && w->n_dim == 2;
 }
 /* The operand of weight i; its bias follows. */
 static uint32_t weight_operand(const mn_node *n, uint32_t i) {
@@ -194,7 +200,7 @@ static int32_t product_of(const mnp_shard *s, int32_t t) {
         return -1;
     const int32_t reader = s->uses[t].reader;
     const mn_node *n = mnp_node(s->g, (uint32_t)reader);
-    return is_product(n) && mnp_in(s->g, n, 0) == t ? reader : -1;
+    return is_product(s, n) && mnp_in(s->g, n, 0) == t ? reader : -1;
 }
 
 /* Output 0 of a node is divided along dim: the product behind it is cut by columns, or it is
@@ -235,7 +241,7 @@ static bool shard_divide(mnp_shard *s, uint32_t t, int32_t dim, const mnp_share 
     const uint32_t node = (uint32_t)s->uses[t].maker;
     const mn_node *n = mnp_node(s->g, node);
     const bool by_head = dim == 1 && is_norm_of_heads(s, n);
-    if (is_product(n)) {
+    if (is_product(s, n)) {
         uint32_t i = 0;
         while (mnp_out(s->g, n, i) != (int32_t)t)
             i++;
@@ -318,10 +324,12 @@ static bool share_kv(const mnp_shard *s, int64_t group, mnp_share *kv) {
         if (n->op == MN_OP_KV_STORE) {
             const mn_tensor *k = mnp_in_tensor(s->g, n, MN_KV_STORE_K);
             const mn_tensor *v = mnp_in_tensor(s->g, n, MN_KV_STORE_V);
-            if (k->n_dim != 3 || v->n_dim != 3)
+            if (k->n_dim != 3 || !v || v->n_dim != 3)
                 return false;
             continue;
         }
+        if (mnp_in(s->g, n, MN_ATTENTION_ALIBI) >= 0)
+            return false;
         if (!shard_read_heads(s, n, &h) || (n_kv && h.n_kv != n_kv))
             return false;
         n_kv = h.n_kv;
@@ -408,7 +416,7 @@ static int64_t maker_grain(const mnp_shard *s, const mn_node *n, uint32_t i) {
         return 0;
     const uint32_t node = (uint32_t)s->uses[t].maker;
     const mn_node *p = mnp_node(s->g, node);
-    if (!is_product(p) || s->how[node] == SHARD_COLUMNS)
+    if (!is_product(s, p) || s->how[node] == SHARD_COLUMNS)
         return 0;
     uint32_t k = 0;
     while (mnp_out(s->g, p, k) != t)
@@ -544,7 +552,7 @@ static void shard_decide(mnp_shard *s) {
             divide_embedding(s, i);
     }
     for (uint32_t i = s->lo; i < s->hi; i++)
-        if (is_product(mnp_node(s->g, i)))
+        if (is_product(s, mnp_node(s->g, i)))
             divide_product(s, i);
     place_rest(s);
     sort_exchanges(s);

@@ -32,7 +32,10 @@ typedef struct {
     int64_t window; /* 0: none */
     int64_t block;  /* rows per task */
     int64_t max_chunks;
+    int64_t group; /* positions are seen from the last multiple of it on (CHUNK); 0: none */
     bool bidirectional;
+    bool v_of_k;              /* values are the first elements of keys */
+    const mnc_weight *slopes; /* [H]; NULL: none */
     float scale;
     float cap;
     /* the part's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
@@ -176,6 +179,12 @@ static void load_cached(const attn *a, uint32_t dtype, const uint8_t *from, int6
         mn_cached_get(dtype, from + i * bytes, d, to + i * d);
 }
 
+/* The first elements of n keys. */
+static void copy_values(const attn *a, const float *k, int64_t n, float *v) {
+    for (int64_t i = 0; i < n; i++)
+        memcpy(v + i * a->dv, k + i * a->dk, (size_t)a->dv * sizeof *v);
+}
+
 /* Positions [lo, hi) of one tile, head h: K and V to f32 at their place in the tile. */
 static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_t lo, int64_t hi) {
     const mnc_kv *kv = &a->c->kv;
@@ -202,7 +211,10 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
             const uint8_t *ks = mnc_kv_k(kv, page) + row * geo->k_row;
             const uint8_t *vs = mnc_kv_v(kv, page) + row * geo->v_row;
             load_cached(a, geo->k_dtype, ks, n, a->dk, geo->k_row, k);
-            load_cached(a, geo->v_dtype, vs, n, a->dv, geo->v_row, v);
+            if (a->v_of_k)
+                copy_values(a, k, n, v);
+            else
+                load_cached(a, geo->v_dtype, vs, n, a->dv, geo->v_row, v);
         }
         p += n;
     }
@@ -216,9 +228,12 @@ static int64_t least(int64_t a, int64_t b) {
 
 /* The first position that a row at `pos` sees. */
 static int64_t first_of(const attn *a, int64_t pos) {
-    if (a->window <= 0 || pos < a->window)
-        return 0;
-    return pos - a->window + 1;
+    int64_t first = 0;
+    if (a->window > 0 && pos >= a->window)
+        first = pos - a->window + 1;
+    if (a->group > 0 && pos / a->group * a->group > first)
+        first = pos / a->group * a->group;
+    return first;
 }
 
 /* Past the last position that row r sees: its own, or of BIDIRECTIONAL the last of its sequence. */
@@ -235,9 +250,19 @@ static int64_t attend_end_of(const attn *a, int64_t r) {
     return least(end, a->pos[r] + a->window);
 }
 
-/* Row r of a block: the columns [x, y) of the tile's scores to weights, the states of its heads to
- * what the new maximum makes of them. */
-static void weigh_scores(const attn *a, int64_t r, int64_t x, int64_t y) {
+/* Scores of a head, before they are scaled: the slope times the distance to each position (ALiBi)
+ * joins them. Columns [x, y) of the tile at t0. */
+static void add_slope(const attn *a, int64_t head, int64_t pos, int64_t t0, float *s, int64_t x,
+                      int64_t y) {
+    const float slope = mnk_load1(a->slopes->data, MN_F32, head) / a->scale;
+    for (int64_t i = x; i < y; i++)
+        s[i] += slope * (float)(t0 + i - pos);
+}
+
+/* Row r0 + r, row r of a block, of key head h: the columns [x, y) of the tile's scores to weights,
+ * the states of its heads to what the new maximum makes of them. */
+static void weigh_scores(const attn *a, int64_t h, int64_t r0, int64_t r, int64_t t0, int64_t x,
+                         int64_t y) {
     const mnk_vector *v = a->v;
     const int64_t first = r * a->g;
     for (int64_t g = 0; g < a->g; g++) {
@@ -245,6 +270,8 @@ static void weigh_scores(const attn *a, int64_t r, int64_t x, int64_t y) {
         float *s = a->s + row * MNK_TILE;
         float *st = a->part + row * a->state;
         float sum;
+        if (a->slopes)
+            add_slope(a, h * a->g + g, a->pos[r0 + r], t0, s, x, y);
         const float m = v->softmax(s, x, y, a->scale, a->cap, st[0], &sum);
         const float by = attend_share_of(a, st[0], m);
         v->scale(st + 2, a->dv, by);
@@ -291,7 +318,7 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
     a->v->scores(a->q, nr * a->g, k, b1 - b0, a->dk, a->s + b0, MNK_TILE);
     for (int64_t r = 0; r < nr; r++)
         if (columns_of(a, r0 + r, t0, b0, b1, &x, &y))
-            weigh_scores(a, r, x, y);
+            weigh_scores(a, h, r0, r, t0, x, y);
     add_values(a, r0, nr, t0, b0, b1);
 }
 
@@ -521,14 +548,18 @@ static attn attn_of(const mnc_call *c) {
               .hkv = mnc_attr_int(c, MN_ATTENTION_ATTR_N_HEAD_KV),
               .dv = mnc_attr_int(c, MN_ATTENTION_ATTR_DIM_V),
               .window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW),
+              .group = mnc_attr_int(c, MN_ATTENTION_ATTR_CHUNK),
               .bidirectional = mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL) != 0,
+              .v_of_k = mnc_attr_int(c, MN_ATTENTION_ATTR_V_OF_K) != 0,
+              .slopes = mnc_optional(c, MN_ATTENTION_ALIBI),
               .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv)
         a.dv = a.dk;
     a.state = a.dv + 2;
     a.g = a.h / a.hkv;
-    a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
+    if (!a.slopes) /* tiles keep no logits */
+        a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);
     a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
     return a;
@@ -645,7 +676,8 @@ void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     a.g = 1;
     if (a.hkv > 0)
         a.g = a.h / a.hkv;
-    a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
+    if (!mnc_query_in(q, MN_ATTENTION_ALIBI))
+        a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);
     op->worker_bytes = lay_out(&a, NULL);
     const uint64_t row = row_bytes(&a);

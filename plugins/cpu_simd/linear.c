@@ -236,6 +236,8 @@ bool mnk_linear_takes(const mnc_call *c) {
     const mnc_call *norm = c->maker;
     if (!norm || norm->node->op != MN_OP_RMS_NORM || norm->in[0].n_dim != 2)
         return false;
+    if (norm->in[MN_RMS_NORM_WEIGHT].weight->cols != x->cols)
+        return false;
     const mnc_weight *only = c->in[MN_LINEAR_WEIGHT].weight;
     const bool narrow = c->node->n_out == 1 && is_narrow(only->rows, x->cols);
     const bool are_few = x->rows && x->rows <= MNK_COLUMN_ROWS;

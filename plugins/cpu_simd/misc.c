@@ -284,8 +284,10 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
         uint8_t *k_heads = mnc_kv_k(kv, page);
         uint8_t *v_heads = mnc_kv_v(kv, page);
         const float *k = keys + t * k_row;
-        const float *val = values + t * v_row;
         store(v, kv, geo->k_dtype, k, geo->dim_k, head_lo, head_hi, off, geo->k_row, k_heads);
+        if (!geo->dim_v) /* values are keys */
+            continue;
+        const float *val = values + t * v_row;
         store(v, kv, geo->v_dtype, val, geo->dim_v, head_lo, head_hi, off, geo->v_row, v_heads);
     }
 }

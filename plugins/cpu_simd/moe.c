@@ -18,19 +18,81 @@ static void softmax(double *v, int64_t n) {
         v[i] /= sum;
 }
 
-/* The j best of pick, best first, the lower index of equals; a taken one becomes NaN. score: [n];
- * chosen: its values [j]. */
-static void moe_choose(const double *score, double *pick, int64_t n, int64_t j, int32_t *experts,
-                       double *chosen) {
-    for (int64_t i = 0; i < j; i++) {
+/* The first of the largest of n values that are not NaN; there is one. */
+static int64_t moe_best(const double *v, int64_t n) {
+    int64_t best = -1;
+    for (int64_t e = 0; e < n; e++) {
+        const bool better = best < 0 || v[e] > v[best];
+        if (!isnan(v[e]) && better)
+            best = e;
+    }
+    return best;
+}
+
+/* The sum of the n largest of v; of equal ones the lower index comes first. */
+static double sum_of_best(const double *v, int64_t size, int64_t n) {
+    double sum = 0;
+    double last = INFINITY;
+    int64_t at = -1; /* of the last one added */
+    for (int64_t j = 0; j < n && j < size; j++) {
         int64_t best = -1;
-        for (int64_t e = 0; e < n; e++) {
-            const bool better = best < 0 || pick[e] > pick[best];
-            if (!isnan(pick[e]) && better)
+        for (int64_t e = 0; e < size; e++) {
+            const bool left = v[e] < last || (!(v[e] > last) && e > at);
+            if (left && (best < 0 || v[e] > v[best]))
                 best = e;
         }
+        sum += v[best];
+        last = v[best];
+        at = best;
+    }
+    return sum;
+}
+
+/* What is outside of the best groups of experts becomes NaN in pick. score: scratch, one number per
+ * group. */
+static void keep_groups(const mnc_call *c, double *pick, int64_t n, double *score) {
+    const int64_t n_group = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_N_GROUP);
+    const int64_t n_used = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_GROUPS_USED);
+    const int64_t n_best = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_GROUP_SCORE);
+    if (n_group <= 1)
+        return;
+    const int64_t size = n / n_group;
+    for (int64_t g = 0; g < n_group; g++)
+        score[g] = sum_of_best(pick + g * size, size, n_best ? n_best : 1);
+    for (int64_t j = 0; j < n_used; j++)
+        score[moe_best(score, n_group)] = NAN; /* kept */
+    for (int64_t e = 0; e < n; e++)
+        if (!isnan(score[e / size]))
+            pick[e] = NAN;
+}
+
+/* Of sparsemixer: the part that the best of pick has of a softmax over the logits near it. */
+static double sparse_weight(const double *logit, const double *pick, int64_t n, int64_t best,
+                            double jitter) {
+    const double max = pick[best];
+    double sum = 0;
+    for (int64_t e = 0; e < n; e++) {
+        const double scale = fmax(fabs(logit[e]), max);
+        const bool is_far = (max - pick[e]) / scale > 2 * jitter;
+        if (!isnan(pick[e]) && !is_far)
+            sum += exp(pick[e] - max);
+    }
+    return 1 / sum;
+}
+
+/* The j best of pick, best first, the lower index of equals; a taken one becomes NaN. score: [n];
+ * chosen: its values [j]. */
+static void moe_choose(const mnc_call *c, const double *score, double *pick, int64_t n, int64_t j,
+                       int32_t *experts, double *chosen) {
+    const double jitter = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_JITTER);
+    const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
+    keep_groups(c, pick, n, chosen);
+    for (int64_t i = 0; i < j; i++) {
+        const int64_t best = moe_best(pick, n);
         experts[i] = (int32_t)best;
         chosen[i] = score[best];
+        if (kind == MN_ROUTE_SPARSEMIXER)
+            chosen[i] = sparse_weight(score, pick, n, best, jitter);
         pick[best] = NAN;
     }
 }
@@ -100,7 +162,7 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
             route_nowhere(k, experts, weights);
             continue;
         }
-        moe_choose(score, pick, n, k, experts, chosen);
+        moe_choose(c, score, pick, n, k, experts, chosen);
         if (kind == MN_ROUTE_TOPK_SOFTMAX)
             softmax(chosen, k);
         weigh_chosen(c, chosen, k, weights);

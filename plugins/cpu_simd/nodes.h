@@ -13,6 +13,11 @@ typedef struct {
 
 void mnk_linear_quantise(const mnc_call *c, mnc_worker *w); /* before: x to 8 bits */
 void mnk_linear_node(const mnc_call *c, mnc_worker *w);
+/* LINEAR with a matrix for each head (heads.c). */
+bool mnk_has_heads(const mnc_query *q);
+void mnk_heads_node(const mnc_call *c, mnc_worker *w);
+mnc_work mnk_heads_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+void mnk_heads_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_attention_split(const mnc_call *c, mnc_worker *w); /* before: chunks of long rows */
 void mnk_attention_node(const mnc_call *c, mnc_worker *w);
 void mnk_embed_resolve(const mnc_call *c, mnc_worker *w); /* before: ids, in row order */

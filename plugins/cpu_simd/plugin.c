@@ -137,7 +137,10 @@ static int32_t embed_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     return matrix_verdict(s, q, table, 2, why);
 }
 static int32_t linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
-    return product_verdict(s, q, MN_LINEAR_WEIGHT, 2, why);
+    const mn_tensor *x = mnc_query_in(q, MN_LINEAR_X);
+    if (mnk_has_heads(q) && x->n_dim != 3)
+        return no(why, REASON_SHAPE);
+    return product_verdict(s, q, MN_LINEAR_WEIGHT, mnk_has_heads(q) ? 3 : 2, why);
 }
 static int32_t moe_linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     return product_verdict(s, q, MN_MOE_LINEAR_WEIGHT, 3, why);
@@ -187,7 +190,10 @@ static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *wh
     int64_t n_head_kv = 0;
     if (MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr)
         n_head_kv = (int64_t)attr[MN_ATTENTION_ATTR_N_HEAD_KV];
+    const mn_tensor *slopes = mnc_query_in(q, MN_ATTENTION_ALIBI);
     bool fits = x && x->n_dim == 3 && n_head_kv > 0;
+    if (slopes && MN_ATTENTION_ATTR_SOFTCAP < q->node->n_attr)
+        fits = fits && !attr[MN_ATTENTION_ATTR_SOFTCAP]; /* slopes join what is not capped yet */
     if (fits)
         fits = mnc_query_dim(q, x, 1) % n_head_kv == 0;
     if (fits)
@@ -257,16 +263,16 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
 #define MNK_OPS(X)                                                                                 \
     X(EMBED, 1, NODES(mnk_embed_resolve, mnk_embed_node), mnk_embed_work, APART, embed_verdict,    \
       embed_scratch)                                                                               \
-    X(RMS_NORM, 2, VECTOR(rms_norm), mnk_output_work, CELLS(mnk_vector_cells), rms_norm_verdict,   \
+    X(RMS_NORM, 3, VECTOR(rms_norm), mnk_output_work, CELLS(mnk_vector_cells), rms_norm_verdict,   \
       NULL)                                                                                        \
     X(LAYER_NORM, 1, VECTOR(layer_norm), mnk_output_work, CELLS(mnk_vector_cells),                 \
       layer_norm_verdict, NULL)                                                                    \
-    X(LINEAR, 1, NODES(mnk_linear_quantise, mnk_linear_node), mnk_linear_work,                     \
+    X(LINEAR, 2, NODES(mnk_linear_quantise, mnk_linear_node), mnk_linear_work,                     \
       ALL_CELLS(mnk_linear_cells, NULL), linear_verdict, mnk_linear_scratch)                       \
     X(ROPE, 1, NODE(mnk_rope_node), mnk_rope_work, CELLS(mnk_head_cells), rope_verdict,            \
       rope_scratch)                                                                                \
-    X(KV_STORE, 1, NODE(mnk_kv_store_node), mnk_kv_store_work, CELLS(mnk_head_cells), NULL, NULL)  \
-    X(ATTENTION, 2, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
+    X(KV_STORE, 2, NODE(mnk_kv_store_node), mnk_kv_store_work, CELLS(mnk_head_cells), NULL, NULL)  \
+    X(ATTENTION, 3, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
       ALL_CELLS(mnk_attention_cells, mnk_attention_now), attention_verdict, attention_scratch)     \
     X(ACT, 2, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(GLU, 2, VECTOR(glu), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
@@ -276,7 +282,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(SOFTCAP, 1, VECTOR(softcap), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)          \
     X(GATHER_ROWS, 1, NODE(mnk_gather_node), mnk_output_work, APART, NULL, NULL)                   \
     X(SAMPLE, 4, NODE(mnc_op_sample), mnk_sample_work, APART, NULL, sample_scratch)                \
-    X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), mnk_moe_route_work, CELLS(NULL), moe_route_verdict,  \
+    X(MOE_ROUTE, 2, NODE(mnk_moe_route_node), mnk_moe_route_work, CELLS(NULL), moe_route_verdict,  \
       moe_route_scratch)                                                                           \
     X(MOE_LINEAR, 1, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_work,            \
       FIRST_CELLS(mnk_moe_cells), moe_linear_verdict, mnk_moe_linear_scratch)                      \
@@ -375,10 +381,17 @@ static mn_status plan_make(const mn_host *host, const mnc_query *q, const mnk_us
 static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *err) {
     simd *s = self;
     const mnk_use *use = use_of(s, q->precision, false);
-    if (q->node->op == MN_OP_LINEAR && mnk_linear_wants_blas(q, use) && has_blas(s))
+    if (q->node->op == MN_OP_LINEAR && !mnk_has_heads(q) && mnk_linear_wants_blas(q, use) &&
+        has_blas(s))
         use = use_of(s, q->precision, true);
     const mnk_vector *v = mnk_find_vector(s->level);
     *op = (mnc_op){.user = (void *)(uintptr_t)use};
+    if (mnk_has_heads(q)) {
+        op->fn = mnk_heads_node;
+        op->work = mnk_heads_work;
+        mnk_heads_scratch(q, use, op);
+        return MN_OK;
+    }
     for (int i = 0; i < N_OPS; i++) {
         if (op_rows[i].op != q->node->op)
             continue;

@@ -315,6 +315,7 @@ static int64_t per_row(const mnc_operand *o, int64_t d) {
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const int64_t d = c->in[0].dim[c->in[0].n_dim - 1];
     const mnc_weight *g = c->in[MN_RMS_NORM_WEIGHT].weight;
+    const int64_t n = g->cols; /* of d, which are normalised; the others are passed on */
     const double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS);
     const float offset = (float)mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
     mnc_spans s = mnc_range_cells(w, c->in[0].rows, per_row(&c->in[0], d), 1);
@@ -323,19 +324,20 @@ static void rms_norm(const mnc_call *c, mnc_worker *w) {
             const float *x = (const float *)c->in[0].ptr + r * d;
             float *y = (float *)c->out[0].ptr + r * d;
             const uint8_t *gain = mnc_row(g, r % g->rows); /* [H, D]: by head */
-            const float sum = sum_of_squares(x, d);
+            memcpy(y + n, x + n, (size_t)(d - n) * sizeof *y);
+            const float sum = sum_of_squares(x, n);
             if (!(sum <= FLT_MAX)) {
-                rms_norm_wide(x, y, d, g, gain, eps, offset);
+                rms_norm_wide(x, y, n, g, gain, eps, offset);
                 continue;
             }
-            const float by = (float)(1.0 / sqrt(sum / (double)d + eps));
+            const float by = (float)(1.0 / sqrt(sum / (double)n + eps));
             int64_t i = 0;
-            for (; i + VL <= d; i += VL) {
+            for (; i + VL <= n; i += VL) {
                 const VF normal = v_mul(v_load(x + i), v_set1(by));
                 const VF weight = v_add(v_weight(g, gain, i), v_set1(offset));
                 v_store(y + i, v_mul(normal, weight));
             }
-            for (; i < d; i++) {
+            for (; i < n; i++) {
                 const float weight = weight1(g, gain, i) + offset;
                 y[i] = x[i] * by * weight;
             }

@@ -157,7 +157,7 @@ typedef struct {
 } mng_scan;
 mng_scan mng_scan_of(const mn_graph *g, const mn_node *n);
 typedef struct {
-    int H, window, bidirectional;
+    int H, window, chunk, bidirectional;
     float scale, softcap;
 } mng_attention;
 mng_attention mng_attention_of(const mng_run *r, const mn_node *n);

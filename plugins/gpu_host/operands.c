@@ -134,6 +134,7 @@ mng_cache mng_cache_of(const mng_run *r, const mng_unit *u) {
 mng_attention mng_attention_of(const mng_run *r, const mn_node *n) {
     return (mng_attention){.H = (int)mng_dim(r, mnp_in(r->g, n, MN_ATTENTION_Q), 1),
                            .window = (int)mnp_attr(r->g, n, MN_ATTENTION_ATTR_WINDOW),
+                           .chunk = (int)mnp_attr(r->g, n, MN_ATTENTION_ATTR_CHUNK),
                            .bidirectional = mnp_attr(r->g, n, MN_ATTENTION_ATTR_BIDIRECTIONAL) != 0,
                            .scale = (float)mnp_attr_f64(r->g, n, MN_ATTENTION_ATTR_SCALE),
                            .softcap = (float)mnp_attr_f64(r->g, n, MN_ATTENTION_ATTR_SOFTCAP)};

@@ -37,12 +37,22 @@ static int64_t row_elements(const mn_tensor *x, uint32_t from) {
     return n;
 }
 
+/* A matrix for each head, which is as long as its rows or longer. */
+static bool fits_heads(const mn_device *dev, const mn_tensor *x, const mn_tensor *w) {
+    if (x->n_dim != 3 || x->dim[1] != w->dim[0] || x->dim[2] < w->dim[2])
+        return false;
+    return w->dim[0] <= limits_of(dev)->max_experts;
+}
+
 uint32_t mng_linear_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
     const mn_tensor *x = mnp_in_tensor(g, n, MN_LINEAR_X);
-    (void)dev;
     for (uint32_t i = 0; i < n->n_out; i++) {
         const mn_tensor *w = mnp_in_tensor(g, n, MN_LINEAR_WEIGHT + 2 * i);
-        if (!w || mnp_out(g, n, i) < 0 || w->n_dim != 2 || w->dim[1] != row_elements(x, 1))
+        if (!w || mnp_out(g, n, i) < 0)
+            return MNG_SHAPE;
+        if (w->n_dim == 3 && fits_heads(dev, x, w))
+            continue;
+        if (w->n_dim != 2 || w->dim[1] != row_elements(x, 1))
             return MNG_SHAPE;
     }
     return MNG_OK;
@@ -79,9 +89,9 @@ uint32_t mng_store_verdict(const mn_device *dev, const mn_graph *g, const mn_nod
     const mn_tensor *k = mnp_in_tensor(g, n, MN_KV_STORE_K);
     const mn_tensor *v = mnp_in_tensor(g, n, MN_KV_STORE_V);
     const int64_t most = limits_of(dev)->kv.max_head_dim;
-    if (!v || k->n_dim != 3 || v->n_dim != 3 || k->dim[1] > MOST_HEADS)
+    if (k->n_dim != 3 || (v && v->n_dim != 3) || k->dim[1] > MOST_HEADS)
         return MNG_SHAPE;
-    if (k->dim[2] > most || v->dim[2] > most)
+    if (k->dim[2] > most || (v && v->dim[2] > most))
         return MNG_HEAD;
     return MNG_OK;
 }

@@ -10,6 +10,8 @@ typedef struct {
     int64_t slot, head_kv, first, last; /* positions seen */
     double scale;
     double cap;
+    double slope; /* of the distance (ALiBi) */
+    int64_t pos;  /* of the row */
     double sink;
     bool has_sink;
     float *row; /* a stored key or value as f32: scratch, [longer of Dk and Dv] */
@@ -30,8 +32,8 @@ static const uint8_t *attention_at(const view *a, int64_t pos, bool value) {
     return mnc_kv_k(kv, page) + place * kv->geo.k_row;
 }
 
-/* The scaled and capped product of the query with the key of one position; -inf where no page
- * is. */
+/* The scaled and capped product of the query with the key of one position, and the slope times how
+ * far behind the row it is; -inf where no page is. */
 static double logit(const view *a, int64_t pos) {
     const uint8_t *k = attention_at(a, pos, false);
     double sum = 0;
@@ -43,8 +45,8 @@ static double logit(const view *a, int64_t pos) {
         sum += (double)a->q[i] * a->row[i];
     sum *= a->scale;
     if (a->cap != 0)
-        return a->cap * tanh(sum / a->cap);
-    return sum;
+        sum = a->cap * tanh(sum / a->cap);
+    return sum + a->slope * (double)(pos - a->pos);
 }
 
 /* y: [Dv], the values that row's query attends to. p: scratch, a double per position; acc: [Dv]. */
@@ -93,6 +95,18 @@ static int64_t attention_last_seen(const mnc_call *c, int64_t t) {
     return row_pos[last];
 }
 
+/* The first position that a row at pos sees. */
+static int64_t attention_first_seen(const mnc_call *c, int64_t pos) {
+    const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
+    const int64_t chunk = mnc_attr_int(c, MN_ATTENTION_ATTR_CHUNK);
+    int64_t first = 0;
+    if (window > 0 && pos >= window)
+        first = pos - window + 1;
+    if (chunk > 0 && pos - pos % chunk > first)
+        first = pos - pos % chunk;
+    return first;
+}
+
 /* Scratch: doubles, one per position of the longest sequence, then [Dv], then a row in f32. Work is
  * shared out by row and head. */
 static void attention(const mnc_call *c, mnc_worker *w) {
@@ -100,13 +114,13 @@ static void attention(const mnc_call *c, mnc_worker *w) {
     const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr;
     const int32_t *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
     const int64_t n_slots = c->in[MN_ATTENTION_PAGES].rows;
-    const mnc_weight *sinks = c->in[MN_ATTENTION_SINKS].weight;
+    const mnc_weight *sinks = mnc_optional(c, MN_ATTENTION_SINKS);
+    const mnc_weight *slopes = mnc_optional(c, MN_ATTENTION_ALIBI);
     const mnc_kv *kv = &c->kv;
     float *y = c->out[MN_ATTENTION_OUT_Y].ptr; /* [T, H, Dv] */
     const int64_t n_head = q->dim[1];
     const int64_t dim_v = kv->geo.dim_v;
     const int64_t max_pos = kv->max_pages * kv->geo.page_tokens;
-    const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
     double *p = w->scratch;
     double *acc = p + max_pos;
     view a = {
@@ -130,10 +144,11 @@ static void attention(const mnc_call *c, mnc_worker *w) {
         }
         a.q = (const float *)q->ptr + i * kv->geo.dim_k;
         a.head_kv = h * kv->geo.n_head_kv / n_head;
-        a.first = 0;
-        if (window > 0 && pos >= window)
-            a.first = pos - window + 1;
+        a.pos = pos;
+        a.first = attention_first_seen(c, pos);
         a.last = attention_last_seen(c, t);
+        if (slopes)
+            a.slope = ((const float *)slopes->data)[h];
         if (sinks)
             a.sink = ((const float *)sinks->data)[h];
         attention_attend(&a, p, acc, y + i * dim_v);

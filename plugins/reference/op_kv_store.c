@@ -43,8 +43,10 @@ static void kv_store(const mnc_call *c, mnc_worker *w) {
             const int64_t place = h * geo->page_tokens + at;
             const int64_t row = t * geo->n_head_kv + h;
             uint8_t *to_k = mnc_kv_k(kv, page) + place * geo->k_row;
-            uint8_t *to_v = mnc_kv_v(kv, page) + place * geo->v_row;
             mn_cached_put(geo->k_dtype, k + row * geo->dim_k, geo->dim_k, to_k);
+            if (!geo->dim_v) /* values are keys */
+                continue;
+            uint8_t *to_v = mnc_kv_v(kv, page) + place * geo->v_row;
             mn_cached_put(geo->v_dtype, v + row * geo->dim_v, geo->dim_v, to_v);
         }
     }

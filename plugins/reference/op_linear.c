@@ -1,6 +1,7 @@
 /* op_linear.c -- LINEAR: rows times matrices, summed in double. A weight row is unpacked once and
  * multiplied with every row of the step. */
 #include "reference.h"
+#include <string.h>
 
 #define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
 
@@ -55,11 +56,40 @@ static void linear_multiply(const mnc_call *c, mnc_worker *w, uint32_t i) {
     }
 }
 
+/* Output i of the node, where each head has a matrix [N, K] of its own; what a head of x has beyond
+ * K is passed on. */
+static void multiply_heads(const mnc_call *c, mnc_worker *w, uint32_t i) {
+    const mnc_weight *m = c->in[MN_LINEAR_WEIGHT + 2 * i].weight; /* [H N, K] */
+    const mnc_operand *x = &c->in[MN_LINEAR_X];                   /* [R, H, K + M] */
+    const int64_t n = m->group_rows;
+    const int64_t k = m->cols;
+    const int64_t n_behind = x->dim[2] - k;
+    float *row = w->scratch;
+    int64_t lo;
+    int64_t hi;
+    mnc_range(w, m->rows, 1, &lo, &hi);
+    for (int64_t j = lo; j < hi; j++) {
+        ref_row(m, j, row);
+        for (int64_t r = 0; r < x->rows; r++) {
+            const int64_t head = r * x->dim[1] + j / n;
+            const float *from = (const float *)x->ptr + head * x->dim[2];
+            float *y = (float *)c->out[i].ptr + head * (n + n_behind);
+            y[j % n] = (float)ref_dot(from, row, k);
+            if (j % n == 0)
+                memcpy(y + n, from + k, (size_t)n_behind * sizeof *y);
+        }
+    }
+}
+
 static void linear(const mnc_call *c, mnc_worker *w) {
     if (!c->in[MN_LINEAR_X].rows)
         return;
-    for (uint32_t i = 0; i < c->node->n_out; i++)
-        linear_multiply(c, w, i);
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        if (c->in[MN_LINEAR_WEIGHT + 2 * i].n_dim == 3)
+            multiply_heads(c, w, i);
+        else
+            linear_multiply(c, w, i);
+    }
 }
 
 /* Operands: x, then weight and bias of each output. */
@@ -74,10 +104,10 @@ static void size(const mnc_query *q, mnc_op *op) {
 }
 
 static uint32_t weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
-    (void)q;
     if (i % 2 == 0)
         return ref_vector(t);
-    if (t->n_dim != 2)
+    const mn_tensor *x = mnc_query_in(q, MN_LINEAR_X);
+    if (t->n_dim != 2 && (t->n_dim != 3 || !x || x->n_dim != 3))
         return REF_NO_SHAPE;
     if (ref_has_type(t->dtype.id))
         return 0;

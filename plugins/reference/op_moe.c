@@ -52,6 +52,60 @@ static bool moe_add_bias(const double *p, const float *bias, int64_t n, double *
     return ok;
 }
 
+/* The sum of the n largest of a group's scores. */
+static double moe_group_score(const double *pick, int64_t size, int64_t n) {
+    double sum = 0;
+    double last = INFINITY;
+    int64_t at = -1; /* of the last one taken: of equal ones the lower index comes first */
+    for (int64_t j = 0; j < n && j < size; j++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < size; e++) {
+            const bool left = pick[e] < last || (!(pick[e] > last) && e > at);
+            if (left && (best < 0 || pick[e] > pick[best]))
+                best = e;
+        }
+        sum += pick[best];
+        last = pick[best];
+        at = best;
+    }
+    return sum;
+}
+
+/* Experts outside of the best groups are taken out of the choice. chosen: scratch, a number per
+ * group. */
+static void moe_keep_groups(const mnc_call *c, double *pick, int64_t n, double *chosen) {
+    const int64_t n_group = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_N_GROUP);
+    const int64_t n_used = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_GROUPS_USED);
+    int64_t n_best = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_GROUP_SCORE);
+    if (n_group <= 1)
+        return;
+    if (!n_best)
+        n_best = 1;
+    const int64_t size = n / n_group;
+    for (int64_t g = 0; g < n_group; g++)
+        chosen[g] = moe_group_score(pick + g * size, size, n_best);
+    for (int64_t j = 0; j < n_used; j++)
+        chosen[moe_largest(chosen, n_group)] = NAN; /* kept */
+    for (int64_t e = 0; e < n; e++)
+        if (!isnan(chosen[e / size]))
+            pick[e] = NAN;
+}
+
+/* The weight of the largest of those that are left, best: its part of a softmax over the logits
+ * near it. */
+static double moe_sparse_weight(const float *logits, const double *pick, int64_t n, int64_t best,
+                                double jitter) {
+    const double max = pick[best];
+    double sum = 0;
+    for (int64_t e = 0; e < n; e++) {
+        const double scale = fmax(fabs((double)logits[e]), max);
+        const bool is_far = (max - pick[e]) / scale > 2 * jitter;
+        if (!isnan(pick[e]) && !is_far)
+            sum += exp(pick[e] - max);
+    }
+    return 1 / sum;
+}
+
 /* One token. p: scores [E]; pick: what the choice goes by [E], then the chosen scores [J]. */
 static void route(const mnc_call *c, const float *logits, const float *bias, double *p,
                   double *pick, int32_t *experts, float *weights) {
@@ -59,6 +113,7 @@ static void route(const mnc_call *c, const float *logits, const float *bias, dou
     const int64_t k = ref_last(&c->out[MN_MOE_ROUTE_OUT_EXPERTS]);
     const int64_t kind = mnc_attr_int(c, MN_MOE_ROUTE_ATTR_KIND);
     double *chosen = pick + n;
+    const double jitter = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_JITTER);
     double scale = mnc_attr_f64(c, MN_MOE_ROUTE_ATTR_SCALE);
     double sum = 0;
     for (int64_t e = 0; e < n; e++)
@@ -69,10 +124,13 @@ static void route(const mnc_call *c, const float *logits, const float *bias, dou
         moe_route_nowhere(k, experts, weights);
         return;
     }
+    moe_keep_groups(c, pick, n, chosen);
     for (int64_t j = 0; j < k; j++) {
         const int64_t best = moe_largest(pick, n);
         experts[j] = (int32_t)best;
         chosen[j] = p[best];
+        if (kind == MN_ROUTE_SPARSEMIXER)
+            chosen[j] = moe_sparse_weight(logits, pick, n, best, jitter);
         pick[best] = NAN; /* taken */
     }
     if (kind == MN_ROUTE_TOPK_SOFTMAX)

@@ -1,6 +1,7 @@
 /* op_norm.c -- RMS_NORM and LAYER_NORM over the last dimension, sums in double. */
 #include "reference.h"
 #include <math.h>
+#include <string.h>
 
 /* y = x (weight + offset) / sqrt(mean of x^2 + eps) */
 static void rms_norm_row(const float *x, const float *weight, double eps, double offset, int64_t d,
@@ -13,7 +14,8 @@ static void rms_norm_row(const float *x, const float *weight, double eps, double
         y[i] = (float)(x[i] * scale * (weight[i] + offset));
 }
 
-/* Scratch: a row of the weight as f32, [D]. The weight may be [H, D], a row for each head. */
+/* Scratch: a row of the weight as f32, [D]. The weight may be [H, D], a row for each head, or
+ * shorter than a row: what is behind it is passed on. */
 static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_RMS_NORM_X];
     const mnc_weight *g = c->in[MN_RMS_NORM_WEIGHT].weight;
@@ -23,12 +25,14 @@ static void rms_norm(const mnc_call *c, mnc_worker *w) {
     const double eps = mnc_attr_f64(c, MN_RMS_NORM_ATTR_EPS);
     const double offset = mnc_attr_f64(c, MN_RMS_NORM_ATTR_OFFSET);
     const int64_t d = ref_last(x);
+    const int64_t n = g->cols;
     int64_t lo;
     int64_t hi;
     mnc_range(w, ref_rows(x), 1, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
         ref_row(g, r % g->rows, weight);
-        rms_norm_row(in + r * d, weight, eps, offset, d, out + r * d);
+        rms_norm_row(in + r * d, weight, eps, offset, n, out + r * d);
+        memcpy(out + r * d + n, in + r * d + n, (size_t)(d - n) * sizeof *out);
     }
 }
 

@@ -33,12 +33,12 @@ typedef struct {
 /* X(OP, name, contract) */
 #define REF_OPS(X)                                                                                 \
     X(EMBED, embed, 1)                                                                             \
-    X(RMS_NORM, rms_norm, 2)                                                                       \
+    X(RMS_NORM, rms_norm, 3)                                                                       \
     X(LAYER_NORM, layer_norm, 1)                                                                   \
-    X(LINEAR, linear, 1)                                                                           \
+    X(LINEAR, linear, 2)                                                                           \
     X(ROPE, rope, 1)                                                                               \
-    X(KV_STORE, kv_store, 1)                                                                       \
-    X(ATTENTION, attention, 2)                                                                     \
+    X(KV_STORE, kv_store, 2)                                                                       \
+    X(ATTENTION, attention, 3)                                                                     \
     X(ACT, act, 2)                                                                                 \
     X(GLU, glu, 2)                                                                                 \
     X(ADD, add, 1)                                                                                 \
@@ -47,7 +47,7 @@ typedef struct {
     X(SOFTCAP, softcap, 1)                                                                         \
     X(GATHER_ROWS, gather_rows, 1)                                                                 \
     X(SAMPLE, sample, 4)                                                                           \
-    X(MOE_ROUTE, moe_route, 1)                                                                     \
+    X(MOE_ROUTE, moe_route, 2)                                                                     \
     X(MOE_LINEAR, moe_linear, 1)                                                                   \
     X(MOE_COMBINE, moe_combine, 1)                                                                 \
     X(CONV_STATE, conv_state, 1)                                                                   \

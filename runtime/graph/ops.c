@@ -143,12 +143,19 @@ static uint32_t row_contract(const row *r) {
     return 1;
 }
 
+static uint32_t contract_of_norm(const mn_tensor *x, const mn_tensor *w) {
+    if (w->n_dim == 1 && w->dim[0] < x->dim[x->n_dim - 1])
+        return 3;
+    return w->n_dim;
+}
+
 /* What no row of its own brought: a value of an attribute, a shape, an operand that is left out. */
 static uint32_t contract_of_case(const mn_graph *g, const mn_node *n) {
     const int32_t *in = g->operands + n->in_off;
     switch (n->op) {
     case MN_OP_RMS_NORM:
-        return g->tensors[in[MN_RMS_NORM_WEIGHT]].n_dim;
+        return contract_of_norm(&g->tensors[in[MN_RMS_NORM_X]],
+                                &g->tensors[in[MN_RMS_NORM_WEIGHT]]);
     case MN_OP_LINEAR:
         return g->tensors[in[MN_LINEAR_WEIGHT]].n_dim - 1;
     case MN_OP_KV_STORE:
@@ -270,12 +277,12 @@ static int64_t columns(const mn_tensor *t) {
     return n;
 }
 
-// x: [T, H, K]   w: [H, N, K]   y: [T, H, N]
+// x: [T, H, K + M]   w: [H, N, K]   y: [T, H, N + M]
 static bool fits_heads(const mn_tensor *x, const mn_tensor *w, const mn_tensor *y) {
     if (x->n_dim != 3 || y->n_dim != 3 || x->dim[0] != y->dim[0])
         return false;
-    return x->dim[1] == w->dim[0] && y->dim[1] == w->dim[0] && x->dim[2] == w->dim[2] &&
-           y->dim[2] == w->dim[1];
+    return x->dim[1] == w->dim[0] && y->dim[1] == w->dim[0] && x->dim[2] >= w->dim[2] &&
+           y->dim[2] - w->dim[1] == x->dim[2] - w->dim[2];
 }
 
 // x: [T, K or H, D]   w: [N, K]   y: [T, N or H, D]

@@ -189,19 +189,33 @@ uint64_t case_f64(double v) {
     return bits;
 }
 
+static uint32_t contract_of_norm(const mn_tensor *x, const mn_tensor *w) {
+    if (w->n_dim == 1 && w->dim[0] < x->dim[x->n_dim - 1])
+        return 3;
+    return w->n_dim;
+}
+
 /* The lowest contract version that describes the node. */
 static uint32_t contract_of(const op_case *c, uint32_t op, const int32_t *in, uint32_t n_in,
                             const uint64_t *attr, uint32_t n_attr) {
     if (op == MN_OP_RMS_NORM)
-        return c->t[in[MN_RMS_NORM_WEIGHT]].n_dim;
+        return contract_of_norm(&c->t[in[MN_RMS_NORM_X]], &c->t[in[MN_RMS_NORM_WEIGHT]]);
+    if (op == MN_OP_LINEAR)
+        return c->t[in[MN_LINEAR_WEIGHT]].n_dim - 1;
+    if (op == MN_OP_MOE_ROUTE)
+        return n_attr > MN_MOE_ROUTE_ATTR_SCALE + 1 ? 2 : 1;
     if (op == MN_OP_SAMPLE && n_in > MN_SAMPLE_BREAKERS)
         return 4;
     if (op == MN_OP_SAMPLE)
         return n_in > MN_SAMPLE_DRAFT ? 3 : 2;
     if ((op == MN_OP_ACT || op == MN_OP_GLU) && n_attr)
         return attr[0] < MN_ACT_SIGMOID ? 1 : 2;
+    if (op == MN_OP_KV_STORE)
+        return in[MN_KV_STORE_V] < 0 ? 2 : 1;
     if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)
         return 1;
+    if (n_attr > MN_ATTENTION_ATTR_BIDIRECTIONAL + 1)
+        return 3;
     if (attr[MN_ATTENTION_ATTR_BIDIRECTIONAL])
         return 2;
     return 1;

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { WINDOW = 17 };
+enum { WINDOW = 17, CHUNK = 23 };
 
 /* What is stored and asked, per sequence q: rows [q * per, (q + 1) * per) of the step, rows
  * [q * len, (q + 1) * len) of the store. */
@@ -172,23 +172,32 @@ static cache_tensors cache_tensors_of(casegen *g, const cache_plan *a, uint32_t 
 }
 
 /* A KV_STORE and an ATTENTION of one layer. variant: bit 0 window, 1 softcap, 2 sinks,
- * 3 bidirectional. k: [n_stored, n_head_kv, dim], q: [T, n_head, dim]. */
+ * 3 bidirectional, 4 slopes, 5 values are the first elements of keys, 6 chunks.
+ * k: [n_stored, n_head_kv, dim], q: [T, n_head, dim]. */
 static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors *t,
                             uint64_t layer) {
     const op_shape *s = g->s;
-    const int64_t dim_v = s->dim_v ? s->dim_v : s->dim;
+    const bool v_of_k = s->variant & 32;
+    int64_t dim_v = s->dim_v ? s->dim_v : s->dim;
+    if (v_of_k && !s->dim_v)
+        dim_v -= dim_v / 4;
     const int64_t drawn = a->n_seqs * a->len;
     const int64_t U = t->n_stored;
     const int64_t n_kv = s->n_head_kv;
     const int32_t k = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, s->dim, "k");
-    const int32_t v = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, dim_v, "v");
+    int32_t v = -1;
+    if (!v_of_k)
+        v = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, dim_v, "v");
     const int32_t q = casegen_float_input(g, s->n_head, s->dim, "q");
     const int32_t y = case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_head, dim_v, NULL, "y");
     int32_t sinks = -1;
     if (s->variant & 4)
         sinks = casegen_vector(g, MN_F32, s->n_head, "sinks");
+    int32_t slopes = -1;
+    if (s->variant & 16)
+        slopes = casegen_vector(g, MN_F32, s->n_head, "slopes");
     const int32_t store_in[] = {k, v, t->kpos, t->kslot, t->pages, t->kv};
-    const int32_t in[] = {q, t->row_pos, t->row_slot, t->seqs, t->pages, t->kv, sinks};
+    const int32_t in[] = {q, t->row_pos, t->row_slot, t->seqs, t->pages, t->kv, sinks, slopes};
     const uint64_t store_attr[] = {layer, t->group};
     const uint64_t attr[] = {
         case_f64(1 / sqrt((double)s->dim)),
@@ -197,11 +206,14 @@ static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors
         layer,
         t->group,
         (uint64_t)s->n_head_kv,
-        (uint64_t)s->dim_v,
+        (uint64_t)(v_of_k ? dim_v : s->dim_v),
         s->variant & 8 ? 1 : 0, // bidirectional
+        v_of_k,
+        s->variant & 64 ? CHUNK : 0,
     };
+    const bool old = s->variant < 16;
     case_node(g->c, MN_OP_KV_STORE, store_in, 6, NULL, 0, store_attr, 2);
-    case_node(g->c, MN_OP_ATTENTION, in, 7, &y, 1, attr, 8);
+    case_node(g->c, MN_OP_ATTENTION, in, old ? 7 : 8, &y, 1, attr, old ? 8 : 10);
 }
 
 void casegen_attention(casegen *g, uint32_t op, uint32_t dtype) {

@@ -171,12 +171,29 @@ int32_t casegen_matrix(casegen *g, uint32_t dtype, int64_t rows, int64_t cols, c
 }
 
 /* ---- dense layers ---------------------------------------------------------------------------- */
-/* variant: number of weights - 1. Their numbers of rows differ, as those of q, k and v do; every
- * second weight has a bias. */
+/* Each of some heads has a matrix of its own, and some elements that are passed on. */
+static void linear_heads(casegen *g, uint32_t op, uint32_t dtype) {
+    enum { HEADS = 3, BEHIND = 5 };
+    const int64_t dim[3] = {HEADS, g->s->n, g->s->k};
+    int32_t in[3] = {0, 0, -1};
+    casegen_mark_dead(g);
+    in[0] = casegen_float_input(g, HEADS, g->s->k + BEHIND, "x");
+    in[1] = casegen_weight(g, dtype, 3, dim, "w");
+    const int32_t y =
+        case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, HEADS, g->s->n + BEHIND, NULL, "y");
+    case_node(g->c, op, in, 3, &y, 1, NULL, 0);
+}
+
+/* variant: number of weights - 1, or 4: a matrix for each head. Numbers of rows differ, as those of
+ * q, k and v do; every second weight has a bias. */
 static void linear(casegen *g, uint32_t op, uint32_t dtype) {
     int32_t in[32];
     int32_t out[16];
     const uint32_t n = (uint32_t)g->s->variant + 1;
+    if (g->s->variant == 4) {
+        linear_heads(g, op, dtype);
+        return;
+    }
     casegen_mark_dead(g);
     in[0] = casegen_float_input(g, g->s->k, 0, "x");
     for (uint32_t i = 0; i < n; i++) {
@@ -297,7 +314,7 @@ static void lookup(casegen *g, uint32_t op, uint32_t dtype) {
 }
 
 /* [T, k], or [T, n_head, k] where n_head is set. variant bit 0: of LAYER_NORM no bias, of RMS_NORM
- * a weight for each head. */
+ * a weight for each head; bit 1: of RMS_NORM a weight that is shorter than a row. */
 static void norm(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     const bool has_bias = op == MN_OP_LAYER_NORM && !(s->variant & 1);
@@ -313,7 +330,7 @@ static void norm(casegen *g, uint32_t op, uint32_t dtype) {
     if (op == MN_OP_RMS_NORM && s->n_head && s->variant & 1)
         in[1] = casegen_matrix(g, case_ops_float_type(dtype), s->n_head, s->k, "w");
     else
-        in[1] = casegen_vector(g, dtype, s->k, "w");
+        in[1] = casegen_vector(g, dtype, s->variant & 2 ? s->k - s->k / 3 : s->k, "w");
     if (has_bias)
         in[2] = casegen_vector(g, dtype, s->k, "b");
     case_node(g->c, op, in, has_bias ? 3 : 2, &y, 1, attr, op == MN_OP_RMS_NORM ? 2 : 1);
@@ -422,13 +439,21 @@ static void gather(casegen *g, uint32_t op, uint32_t dtype) {
 }
 
 /* ---- mixtures of experts --------------------------------------------------------------------- */
-/* variant: bits 0 and 1 the kind, bit 2 normalise and scale, bit 3 a bias. */
+/* variant: bits 0 and 1 the kind, bit 2 normalise and scale, bit 3 a bias, bit 4 groups of 2 or 16
+ * experts, of which half are chosen from. */
 static void moe_route(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     const bool normalises = s->variant & 4;
     const bool has_bias = s->variant & 8;
-    const uint64_t attr[] = {(uint64_t)(s->variant & 3), normalises,
-                             normalises ? case_f64(2.5) : 0};
+    const bool has_groups = s->variant & 16;
+    const uint64_t n_group = (uint64_t)s->n_expert / (s->n_expert > 16 ? 16 : 2);
+    const uint64_t attr[] = {(uint64_t)(s->variant & 3),
+                             normalises,
+                             normalises ? case_f64(2.5) : 0,
+                             has_groups ? n_group : 0,
+                             has_groups ? n_group / 2 : 0,
+                             has_groups ? 1 + (uint64_t)has_bias : 0,
+                             (s->variant & 3) == MN_ROUTE_SPARSEMIXER ? case_f64(0.2) : 0};
     int32_t in[2] = {0, -1};
     int32_t out[2];
     (void)dtype;
@@ -438,7 +463,7 @@ static void moe_route(casegen *g, uint32_t op, uint32_t dtype) {
         in[1] = casegen_vector(g, MN_F32, s->n_expert, "bias");
     out[0] = case_mat(g->c, MN_ROLE_OUTPUT, MN_I32, g->T, s->n_used, NULL, "experts");
     out[1] = casegen_float_output(g, s->n_used, "weights");
-    case_node(g->c, op, in, has_bias ? 2 : 1, out, 2, attr, 3);
+    case_node(g->c, op, in, has_bias ? 2 : 1, out, 2, attr, attr[3] || attr[6] ? 7 : 3);
 }
 
 /* The expert of row t and choice j; padding holds numbers that are no experts: a plugin that

@@ -19,7 +19,7 @@ enum { N_KV_TYPES = sizeof kv_types / sizeof *kv_types };
 static bool is_cache_tried(uint32_t precision, uint32_t i, int64_t variant) {
     const bool both = kv_types[i].k == kv_types[i].v;
     const bool usual = both && (kv_types[i].k == MN_F32 || kv_types[i].k == MN_F16);
-    if (!usual && variant != 0 && variant != 7)
+    if (!usual && variant != 0 && variant != 7 && variant != 32)
         return false;
     if (precision == MN_PRECISION_EXACT)
         return true;
@@ -48,15 +48,39 @@ static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op
         numeric_compare(n, w->op, dtype, &s, p);
 }
 
+/* Of what contract 3 adds each alone, and with a few of what was there. */
+static bool is_attention_tried(uint32_t v) {
+    enum { WINDOW = 1, CAP = 2, SINKS = 4, BOTH_WAYS = 8, SLOPES = 16, OF_KEYS = 32, CHUNKS = 64 };
+    static const uint8_t tried[] = {SLOPES,
+                                    SLOPES | WINDOW,
+                                    SLOPES | CAP | SINKS,
+                                    SLOPES | BOTH_WAYS,
+                                    OF_KEYS,
+                                    OF_KEYS | WINDOW | CAP | SINKS,
+                                    OF_KEYS | SLOPES,
+                                    CHUNKS,
+                                    CHUNKS | SINKS,
+                                    CHUNKS | WINDOW,
+                                    CHUNKS | OF_KEYS};
+    for (uint32_t i = 0; i < sizeof tried; i++)
+        if (tried[i] == v)
+            return true;
+    return false;
+}
+
 /* Variant v of shape i is tried. There are many matrix types: of the shapes after the first, one
  * variant each is enough. */
 static bool is_tried(const check_sweep *w, uint32_t i, uint32_t v) {
-    if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID)
-        return false;
+    if (w->op == MN_OP_MOE_ROUTE && (v & 3) == MN_ROUTE_SPARSEMIXER)
+        return w->shapes[i].n_used == 2 && !(v & 24);
+    if (w->op == MN_OP_MOE_ROUTE && (v & 16))
+        return w->shapes[i].n_expert % 4 == 0;
     if ((w->op == MN_OP_ACT || w->op == MN_OP_GLU) && case_act_kind(v) > MN_ACT_RELU2)
         return false;
     if (w->op == MN_OP_ACT && (v & 4))
         return false;
+    if (w->op == MN_OP_ATTENTION && v >= 16)
+        return is_attention_tried(v);
     return w->types != SWEEP_MATRIX || i == 0 || v == i % w->n_variants;
 }
 

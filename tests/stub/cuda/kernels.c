@@ -38,6 +38,28 @@ void cu_rms_norm(cudaStream_t s, const cu_norm *a) {
     writes(a->y, (int64_t)a->rows * a->D * kind_bytes(a->y_kind));
     writes(a->half, (int64_t)a->rows * a->ld * 2);
 }
+void cu_rms_part(cudaStream_t s, const cu_norm *a, int n) {
+    (void)s;
+    reads(a->x, (int64_t)a->x_rows * a->D * 4);
+    reads(a->w, (int64_t)n * 4);
+    writes(a->y, (int64_t)a->rows * a->D * 4);
+}
+void cu_heads_in(cudaStream_t s, const cu_heads *a) {
+    const int64_t n = (int64_t)a->T * a->H;
+    (void)s;
+    reads(a->x, n * (a->K + a->behind) * 4);
+    writes(a->dense, a->dense ? n * a->K * 4 : 0);
+    writes(a->order, n * 4);
+    writes(a->pairs, n * 4);
+    writes(a->start, (a->H + 1) * 4);
+    writes(a->active, a->H * 4);
+}
+void cu_heads_out(cudaStream_t s, const cu_heads *a, const float *product, float *y, int N) {
+    const int64_t n = (int64_t)a->T * a->H;
+    (void)s;
+    reads(product, n * N * 4);
+    writes(y, n * (N + a->behind) * 4);
+}
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
                    int rows, int w_rows, int D, float eps) {
     (void)s, (void)eps;
@@ -138,6 +160,14 @@ void cu_attend_q8_0(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
 }
 void cu_attend_any(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
     cu_attend_f32(s, x, grid);
+}
+void cu_attend_long_init(const cu_card *d) {
+    (void)d;
+}
+void cu_attend_long(cudaStream_t s, const cu_attend *a, int log_split, int slices) {
+    (void)s, (void)log_split;
+    reads(a->slopes, a->H * 4);
+    touch_attend(a, (unsigned)slices);
 }
 static void attend_prompt(cudaStream_t s, const cu_attend *a, dim3 grid) {
     (void)s, (void)grid;

@@ -163,12 +163,12 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
 /* X(OP, contract, verdict by shapes) */
 #define TOY_OPS(X)                                                                                 \
     X(EMBED, 1, mng_embed_verdict)                                                                 \
-    X(RMS_NORM, 2, mng_pair_verdict)                                                               \
+    X(RMS_NORM, 3, mng_pair_verdict)                                                               \
     X(LAYER_NORM, 1, mng_pair_verdict)                                                             \
-    X(LINEAR, 1, mng_linear_verdict)                                                               \
+    X(LINEAR, 2, mng_linear_verdict)                                                               \
     X(ROPE, 1, mng_rope_verdict)                                                                   \
-    X(KV_STORE, 1, mng_store_verdict)                                                              \
-    X(ATTENTION, 2, mng_attention_verdict)                                                         \
+    X(KV_STORE, 2, mng_store_verdict)                                                              \
+    X(ATTENTION, 3, mng_attention_verdict)                                                         \
     X(ACT, 2, NULL)                                                                                \
     X(GLU, 2, mng_pair_verdict)                                                                    \
     X(ADD, 1, mng_pair_verdict)                                                                    \
@@ -177,7 +177,7 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
     X(SOFTCAP, 1, NULL)                                                                            \
     X(GATHER_ROWS, 1, mng_pair_verdict)                                                            \
     X(SAMPLE, 4, mng_sample_verdict)                                                               \
-    X(MOE_ROUTE, 1, mng_route_verdict)                                                             \
+    X(MOE_ROUTE, 2, mng_route_verdict)                                                             \
     X(MOE_LINEAR, 1, mng_moe_linear_verdict)                                                       \
     X(MOE_COMBINE, 1, mng_combine_verdict)                                                         \
     X(CONV_STATE, 1, mng_state_verdict)                                                            \
