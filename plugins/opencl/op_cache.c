@@ -64,6 +64,8 @@ static ocl_cache cache_args(const mng_cache *from) {
 
 /* Both rotations and the store at once, if they are alike and the cache is of floats. */
 static bool store_turned(mng_run *r, const mng_unit *u, const mn_node *n, const ocl_cache *c) {
+    if (!c->dv) /* values are keys */
+        return false;
     if (u->rope_q < 0 || u->rope_k < 0 || c->k_type == MN_Q8_0 || c->v_type == MN_Q8_0)
         return false;
     const mn_node *q = mnp_node(r->g, (uint32_t)u->rope_q);
@@ -140,7 +142,7 @@ static uint32_t kernel_of(const mng_run *r, const ocl_cache *c, uint32_t heads) 
         return heads == 4 ? OCL_KERNEL_attend_64x4 : OCL_KERNEL_attend_64;
     if (longest <= 128)
         return heads == 4 ? OCL_KERNEL_attend_128x4 : OCL_KERNEL_attend_128;
-    return OCL_KERNEL_attend_512;
+    return longest > 512 ? OCL_KERNEL_attend_576 : OCL_KERNEL_attend_512;
 }
 
 static void attention(mng_run *r, const mng_unit *u) {
@@ -152,6 +154,7 @@ static void attention(mng_run *r, const mng_unit *u) {
                                .scale = o.scale,
                                .softcap = o.softcap,
                                .window = o.window,
+                               .chunk = o.chunk,
                                .bidirectional = o.bidirectional,
                                .H = o.H};
     const mng_ref refs[] = {mng_operand(r, q),
@@ -160,7 +163,8 @@ static void attention(mng_run *r, const mng_unit *u) {
                             mng_operand(r, cache.pages),
                             mng_operand(r, cache.cache),
                             mng_in(r, n, MN_ATTENTION_SINKS),
-                            mng_out(r, n, 0)};
+                            mng_out(r, n, 0),
+                            mng_in(r, n, MN_ATTENTION_ALIBI)};
     const uint32_t heads = heads_of_group(r, &a);
     ocl_grid grid = ocl_groups(r, a.H, a.c.T);
     if (r->dev->warps)
@@ -176,5 +180,5 @@ static void attention(mng_run *r, const mng_unit *u) {
 }
 
 const mng_op ocl_op_rope = {MN_OP_ROPE, 1, mng_rope_verdict, NULL, rope};
-const mng_op ocl_op_kv_store = {MN_OP_KV_STORE, 1, mng_store_verdict, NULL, store};
-const mng_op ocl_op_attention = {MN_OP_ATTENTION, 2, mng_attention_verdict, NULL, attention};
+const mng_op ocl_op_kv_store = {MN_OP_KV_STORE, 2, mng_store_verdict, NULL, store};
+const mng_op ocl_op_attention = {MN_OP_ATTENTION, 3, mng_attention_verdict, NULL, attention};

@@ -72,7 +72,7 @@ static uint32_t variant_of(const mn_program *p) {
         const uint32_t both = kv->dim_k > kv->dim_v ? (uint32_t)kv->dim_k : (uint32_t)kv->dim_v;
         longest = both > longest ? both : longest;
     }
-    uint32_t per = 16;
+    uint32_t per = longest > 512 ? 18 : 16;
     if (longest <= 64)
         per = 2;
     else if (longest <= 128)
@@ -272,6 +272,7 @@ static int32_t what_of(const mn_device *d, uint32_t kernel) {
     case OCL_KERNEL_attend_64:
     case OCL_KERNEL_attend_128:
     case OCL_KERNEL_attend_512:
+    case OCL_KERNEL_attend_576:
         return OCL_STEP_ATTEND;
     case OCL_KERNEL_attend_64x4:
     case OCL_KERNEL_attend_128x4:

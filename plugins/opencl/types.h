@@ -102,6 +102,7 @@ bool ocl_has_halves(const mng_type *type);
     X(attend_64, cache, false)                                                                     \
     X(attend_128, cache, false)                                                                    \
     X(attend_512, cache, false)                                                                    \
+    X(attend_576, cache, false)                                                                    \
     X(attend_64x4, cache, false)                                                                   \
     X(attend_128x4, cache, false)                                                                  \
     X(kv_store, cache, false)                                                                      \
@@ -110,6 +111,7 @@ bool ocl_has_halves(const mng_type *type);
     X(attend_64_split, cache_split, false)                                                         \
     X(attend_128_split, cache_split, false)                                                        \
     X(attend_512_split, cache_split, false)                                                        \
+    X(attend_576_split, cache_split, false)                                                        \
     X(attend_64x4_split, cache_split, false)                                                       \
     X(attend_128x4_split, cache_split, false)                                                      \
     X(kv_store_split, cache_split, false)                                                          \

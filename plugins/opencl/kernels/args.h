@@ -12,7 +12,7 @@ typedef uint64_t ocl_u64;
 #endif
 
 #define OCL_ABSENT (~(ocl_u64)0) /* the offset of an operand that is not there */
-#define OCL_MAX_HEAD 512         /* elements of a head */
+#define OCL_MAX_HEAD 576         /* elements of a head: 512 of a latent row and 64 beside them */
 #define OCL_MAX_EXPERTS 1024
 #define OCL_MAX_DIMS 6
 #define OCL_KV_PARTS 8 /* buffers of a cache that is larger than one may be */
@@ -154,9 +154,9 @@ typedef struct {
     float scale;
     float softcap;
     int window;
+    int chunk;
     int bidirectional;
     int H;
-    int pad;
 } ocl_attend_args;
 
 typedef struct {

@@ -134,7 +134,8 @@ static float cached_element(global const uchar *row, int type, int i) {
 static int2 seen(ARGS ocl_attend_args *p, global const int *row_pos, global const int *row_slot,
                  int t) {
     const int pos = row_pos[t];
-    const int first = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
+    const int in_window = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
+    const int first = p->chunk > 0 ? max(in_window, pos - pos % p->chunk) : in_window;
     int last = t;
     if (!p->bidirectional)
         return (int2)(first, pos);
@@ -145,11 +146,20 @@ static int2 seen(ARGS ocl_attend_args *p, global const int *row_pos, global cons
     return (int2)(first, row_pos[last]);
 }
 
+/* A logit with its cap, and the slope times how far behind the row it is (ALiBi) where there are
+ * slopes. */
+static float bent(ARGS ocl_attend_args *p, global const float *slopes, int head, int behind,
+                  float logit) {
+    if (p->softcap != 0.0f && !isnan(logit))
+        logit = p->softcap * tanh_of(logit / p->softcap);
+    return slopes ? logit + slopes[head] * (float)behind : logit;
+}
+
 #ifndef STEP_WARPS
 /* One group for each row and head. Positions go by LANES: a lane has the logit of one of them, then
  * elements of the sum of values. A running maximum keeps the sums in range. */
 kernel void KERNEL(attend)(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks),
-                           REF(y) KV_MORE, const ocl_attend_args p) {
+                           REF(y), REF(slopes) KV_MORE, const ocl_attend_args p) {
     local float q[OCL_MAX_HEAD];
     local float share[LANES];
     local float red[LANES];
@@ -167,12 +177,12 @@ kernel void KERNEL(attend)(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(
     global const float *from = PTR(const float, q) + ((ulong)t * p.H + head) * p.c.dk;
     global const float *sinks = PTR(const float, sinks);
     const int pieces = (p.c.dk + 15) / 16;
-    float sums[OCL_MAX_HEAD / LANES];
+    float sums[(OCL_MAX_HEAD + LANES - 1) / LANES];
     float top = sinks ? sinks[head] : -INFINITY;
     float weight = sinks ? 1.0f : 0.0f;
     for (int i = lane; i < 16 * pieces; i += LANES)
         q[i] = i < p.c.dk ? from[i] : 0.0f;
-    for (int j = 0; j < OCL_MAX_HEAD / LANES; j++)
+    for (int j = 0; j < (OCL_MAX_HEAD + LANES - 1) / LANES; j++)
         sums[j] = 0;
     SYNC_LOCAL;
     for (int base = range.x; base <= range.y; base += LANES) {
@@ -185,9 +195,8 @@ kernel void KERNEL(attend)(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(
             float16 dot16 = 0;
             for (int i = 0; i < pieces; i++)
                 dot16 += vload16(i, q) * cached_piece(k, p.c.k_type, i);
-            logit = sum16(dot16) * p.scale;
-            if (p.softcap != 0.0f && !isnan(logit))
-                logit = p.softcap * tanh(logit / p.softcap);
+            logit = bent(&p, PTR(const float, slopes), head, base + lane - pos,
+                         sum16(dot16) * p.scale);
         }
         const float highest = fmax(top, group_max(logit, red));
         const float zero = highest == -INFINITY ? 0.0f : highest;
@@ -196,7 +205,7 @@ kernel void KERNEL(attend)(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(
         share[lane] = mine;
         weight = weight * shrink + group_sum(mine, red);
         top = highest;
-        for (int j = 0; j < OCL_MAX_HEAD / LANES; j++)
+        for (int j = 0; j < (OCL_MAX_HEAD + LANES - 1) / LANES; j++)
             sums[j] *= shrink;
         for (int n = 0; n < count; n++) {
             global const uchar *v = cached_row(&p.c, kv, pages, slot, head_kv, base + n, true);
@@ -236,6 +245,7 @@ typedef struct {
     kv_base kv;
     global const float *sinks;
     global float *y;
+    global const float *slopes;
 } attend_refs;
 
 /* The local memory of a group: red of a float for each item; of each warp or its halves, for each
@@ -292,9 +302,9 @@ typedef struct {
             }                                                                                      \
             float highest = top;                                                                   \
             UNROLL for (int a = 0; a < AHEAD; a++) {                                               \
-                float l = warp_sum(logit[a], room.red) * p->scale;                                 \
-                if (p->softcap != 0.0f && !isnan(l))                                               \
-                    l = p->softcap * tanh_of(l / p->softcap);                                      \
+                const int at = base + AHEAD * warp + a;                                            \
+                const float l = bent(p, u->slopes, head, at - pos,                                 \
+                                     warp_sum(logit[a], room.red) * p->scale);                     \
                 logit[a] = l;                                                                      \
                 if (has[a])                                                                        \
                     highest = fmax(highest, l);                                                    \
@@ -401,9 +411,9 @@ static bool by_quads(ARGS ocl_cache *c, int n) {
                 float highest = top[h];                                                            \
                 UNROLL for (int a = 0; a < AHEAD; a++) {                                           \
                     const float mine = dot(q[h], quad_value(k[a], p->c.k_type));                   \
-                    float l = part_sum(mine, own, room.red) * p->scale;                            \
-                    if (p->softcap != 0.0f && !isnan(l))                                           \
-                        l = p->softcap * tanh_of(l / p->softcap);                                  \
+                    const int at = base + a * parts + part;                                        \
+                    const float l = bent(p, u->slopes, head + h, at - pos,                         \
+                                         part_sum(mine, own, room.red) * p->scale);                \
                     logit[a] = l;                                                                  \
                     if (has[a])                                                                    \
                         highest = fmax(highest, l);                                                \
@@ -491,13 +501,13 @@ ATTEND_QUADS(attend_quads_four, 8 * STEP_PER, 4, 2)
     const attend_refs u = {                                                                        \
         PTR(const float, q),   PTR(const int, row_pos), PTR(const int, row_slot),                  \
         PTR(const int, pages), KV_BASE,                 PTR(const float, sinks),                   \
-        PTR(float, y)};                                                                            \
+        PTR(float, y),         PTR(const float, slopes)};                                          \
     const attend_room room = {red, values, tops, weights, own_sinks};                              \
     const int head = get_group_id(0) * HEADS;                                                      \
     const int t = get_group_id(1);
 #define ATTEND_PARAMS                                                                              \
-    REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y) KV_MORE,          \
-        const ocl_attend_args p
+    REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),                  \
+        REF(slopes) KV_MORE, const ocl_attend_args p
 #define ATTEND_KERNEL(name, PER, HEADS, AHEAD)                                                     \
     ATTEND_WARP(name##_group, PER, 4)                                                              \
     ATTEND_QUADS(name##_quads, 8 * PER, HEADS, AHEAD)                                              \
@@ -516,6 +526,11 @@ ATTEND_WARP(attend_512_group, 16, 1)
 kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void KERNEL(attend_512)(ATTEND_PARAMS) {
     ATTEND_ROOM(1, 16)
     attend_512_group(&u, &p, head, t, room);
+}
+ATTEND_WARP(attend_576_group, 18, 1)
+kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void KERNEL(attend_576)(ATTEND_PARAMS) {
+    ATTEND_ROOM(1, 18)
+    attend_576_group(&u, &p, head, t, room);
 }
 #endif
 

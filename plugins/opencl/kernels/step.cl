@@ -67,7 +67,7 @@ static local const ocl_step_op *turns_of(local const ocl_step_op *behind) {
 static attend_refs attend_refs_of(local const ocl_step_op *op) {
     const attend_refs u = {REF_OF(const float, 0), REF_OF(const int, 1), REF_OF(const int, 2),
                            REF_OF(const int, 3),   REF_OF(uchar, 4),     REF_OF(const float, 5),
-                           REF_OF(float, 6)};
+                           REF_OF(float, 6),       REF_OF(const float, 7)};
     return u;
 }
 
