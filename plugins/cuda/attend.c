@@ -32,8 +32,30 @@ static void launch_attend(cudaStream_t s, const cu_attend_args *x, dim3 grid, bo
         cu_attend_any(s, x, grid);
 }
 
+bool cu_attends_long(const cu_attend *a) {
+    return longest_row(&a->c) > 256 || a->slopes || a->chunk > 0;
+}
+
+/* Blocks of a row's heads, and as many slices of its positions as leave no unit idle. */
+static void attend_long(const cu_card *d, cudaStream_t s, const cu_attend *a) {
+    const int per_kv = a->H / a->c.Hkv;
+    const int blocks = (per_kv + CU_LONG_HEADS - 1) / CU_LONG_HEADS * a->c.Hkv * a->c.T;
+    const bool splits = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
+    int slices = splits ? 4 * d->sms / blocks + 1 : 1;
+    int log_split = 0;
+    if (slices > a->max_splits)
+        slices = a->max_splits;
+    while (1 << log_split < a->split)
+        log_split++;
+    cu_attend_long(s, a, log_split, slices);
+}
+
 /* One row over a short cache has a block per head: what counts is how long each takes. */
 void cu_attend_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
+    if (cu_attends_long(a)) {
+        attend_long(d, s, a);
+        return;
+    }
     const int group = a->H / a->c.Hkv;
     const int rows = a->apart ? a->n_seqs : a->c.T;
     const bool splits = (int64_t)rows * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;

@@ -14,7 +14,7 @@
 
 /* What kernels are made for: elements of a head (prompt.cuh has rows for as many, k_cache.cu shared
  * memory), experts of a layer. */
-enum { CU_MAX_HEAD = 256, CU_MAX_EXPERTS = 1024 };
+enum { CU_MAX_EXPERTS = 1024 };
 
 struct mn_device {
     mng_device base;

@@ -5,7 +5,7 @@
 #include "cached.cuh"
 #include "rope.cuh"
 
-enum { WARPS = 8, LONGEST = 256 };
+enum { WARPS = 8, LONGEST = CU_MAX_HEAD };
 
 /* A block of 32 elements, one each lane. */
 __device__ __forceinline__ void put_q8(float x, char *code, __half *scale) {
@@ -108,6 +108,8 @@ __global__ void __launch_bounds__(32 * WARPS) store_heads(cu_store a) {
     const int value_h = h - c.Hkv;
     const int query_h = value_h - c.Hkv;
     float *x = heads[warp];
+    if (value_h >= 0 && query_h < 0 && !a.v) /* values are keys */
+        return;
     if (query_h >= 0) {
         if (a.rope && query_h < a.q.H)
             turn_query(a.q, t, query_h, pos);

@@ -119,6 +119,54 @@ void cu_scores_run(cudaStream_t s, const cu_linear *a) {
 }
 
 /* ---- routes ---------------------------------------------------------------------------------- */
+/* The experts of this lane, as bits, that are outside of the best groups. Lane g has group g's
+ * score: the sum of its best ones, of equal ones the lower index first. */
+template <int PER_LANE>
+__device__ __forceinline__ unsigned other_groups(const cu_route &r, const float (&pick)[PER_LANE]) {
+    const int lane = threadIdx.x % 32;
+    const int size = r.n / r.n_group;
+    float mine = 0;
+    unsigned out = 0;
+    for (int g = 0; g < r.n_group; g++) {
+        unsigned added = 0;
+        float sum = 0;
+        for (int j = 0; j < r.group_score && j < size; j++) {
+            float v = -INFINITY;
+            int best = r.n;
+#pragma unroll
+            for (int i = 0; i < PER_LANE; i++) {
+                const int e = lane + 32 * i;
+                const bool free = e < r.n && e / size == g && !(added >> i & 1);
+                if (free && (best == r.n || pick[i] > v)) {
+                    v = pick[i];
+                    best = e;
+                }
+            }
+            warp_best(v, best);
+            if (best % 32 == lane)
+                added |= 1u << best / 32;
+            sum += v;
+        }
+        if (g == lane)
+            mine = sum;
+    }
+    bool kept = false;
+    for (int j = 0; j < r.groups_used; j++) {
+        float v = lane < r.n_group && !kept ? mine : -INFINITY;
+        int best = lane < r.n_group && !kept ? lane : r.n;
+        warp_best(v, best);
+        kept |= best == lane;
+    }
+    const unsigned groups = __ballot_sync(~0u, kept);
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        const int e = lane + 32 * i;
+        if (e < r.n && !(groups >> (e / size) & 1))
+            out |= 1u << i;
+    }
+    return out;
+}
+
 /* Scores, the k best in order, and their weights, as docs/ops.md says; a NaN among the scores gives
  * experts 0 to k - 1 with weight NaN. The token of a warp; lane l has experts l, l + 32, ... */
 template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_route &r, int t) {
@@ -167,7 +215,7 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
         }
         return;
     }
-    unsigned taken = 0; /* of the lane's */
+    unsigned taken = r.n_group ? other_groups(r, pick) : 0; /* of the lane's */
     float total = 0;
     float first = 0;
     for (int j = 0; j < r.k; j++) {

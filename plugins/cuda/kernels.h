@@ -93,6 +93,19 @@ typedef struct {
     float eps, offset;
 } cu_norm;
 void cu_rms_norm(cudaStream_t s, const cu_norm *a);
+/* The first n elements of rows alone, to f32; the others are passed on. */
+void cu_rms_part(cudaStream_t s, const cu_norm *a, int n);
+/* LINEAR with a matrix for each head (k_heads.cu): x [T, H, K + behind] f32; dense [T H, K], NULL
+ * where nothing is behind; pairs in their order and by head, where each head's begin. */
+typedef struct {
+    const float *x;
+    float *dense;
+    int32_t *order, *pairs, *start, *active;
+    int T, H, K, behind;
+} cu_heads;
+void cu_heads_in(cudaStream_t s, const cu_heads *a);
+/* product [T H, N] to y [T, H, N + behind] */
+void cu_heads_out(cudaStream_t s, const cu_heads *a, const float *product, float *y, int N);
 /* w, b: [w_rows, D]; row r has those of r % w_rows */
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
                    int rows, int w_rows, int D, float eps);
@@ -130,6 +143,7 @@ typedef struct {
 } cu_rope;
 void cu_rope_run(cudaStream_t s, const cu_rope *r);
 
+enum { CU_MAX_HEAD = 576 }; /* elements: of a latent row, and what rotates beside it */
 typedef struct {
     const int32_t *row_pos, *row_slot, *pages;
     char *kv;
@@ -161,13 +175,13 @@ void cu_store_kept(cudaStream_t s, const cu_store *a);
  * so; NULL = none share; tile_slots: of a head of keys (cu_prompt_run sets it) */
 typedef struct {
     cu_cache c;
-    const float *q, *sinks;
+    const float *q, *sinks, *slopes;
     void *y;
     float *partial;
     unsigned *arrived;
     const int32_t *seqs; /* [n_seqs, 4]: first row, rows, slot, 0 */
     int n_seqs, bidirectional;
-    int H, split, max_splits, window, y_kind, ahead;
+    int H, split, max_splits, window, chunk, y_kind, ahead;
     float scale, softcap;
     bool one, early, rounds, apart;
     float *tile_sums;
@@ -178,6 +192,11 @@ typedef struct {
 /* Keys and values in f32, in f16, in f16 on matrix units, in q8_0, and in a type each that the
  * kernel asks for at run time (k_attention_*.cu); the last two want x->a.one false. */
 enum { CU_ATTEND_GROUP = 4, CU_ATTEND_TILE_HEADS = 8, CU_ATTEND_THREADS = 256 };
+/* Heads of any length that the cache has, slopes, chunks (k_attention_long.cu): once for each
+ * device; splits of 1 << log_split positions, dealt to `slices` blocks. */
+enum { CU_LONG_HEADS = 8 };
+void cu_attend_long_init(const cu_card *d);
+void cu_attend_long(cudaStream_t s, const cu_attend *a, int log_split, int slices);
 /* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
  * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of
  * each head of keys, row (of a.apart: sequence), slices of the splits; of rows that are stored on
@@ -207,6 +226,7 @@ extern const cu_prompt_kernel cu_prompt_f16[CU_PROMPT_KERNELS];
 extern const cu_prompt_kernel cu_prompt_q8_0[CU_PROMPT_KERNELS];
 
 /* ---- attend.c ------------------------------------------------------------------------------- */
+bool cu_attends_long(const cu_attend *a); /* by the kernel for long heads */
 void cu_attend_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
 /* Rows of sequences by tiles: whether it can, and does. */
 bool cu_prompt_fits(const cu_card *d, const cu_attend *a);
@@ -252,6 +272,7 @@ typedef struct {
     int32_t *experts;
     float *weights;
     int T, n, k, kind;
+    int n_group, groups_used, group_score; /* n_group 0: no groups; at most 32 */
     bool normalise;
     float scale;
 } cu_route;

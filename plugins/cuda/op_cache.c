@@ -117,6 +117,8 @@ static void attention(mng_run *r, const mng_unit *u) {
                    .scale = from.scale,
                    .softcap = from.softcap,
                    .window = from.window,
+                   .chunk = from.chunk,
+                   .slopes = cu_in_flat(r, n, MN_ATTENTION_ALIBI),
                    .rounds = cu_rounds(r->p)};
     if (cu_is_joined(r, u)) {
         const mng_unit *joined = &r->p->base.units[u->with];
@@ -129,6 +131,11 @@ static void attention(mng_run *r, const mng_unit *u) {
     }
     if (!a.c.T)
         return;
+    if (cu_attends_long(&a)) {
+        cu_chose(r, u->node, "attend_long", "", a.c.T);
+        cu_attend_run(&r->dev->card, r->step->stream, &a);
+        return;
+    }
     const bool prompt = !a.one && a.rounds && cu_prompt_fits(&r->dev->card, &a);
     a.apart = prompt && a.n_seqs > 1;
     if (prompt)
@@ -161,6 +168,6 @@ static void attention_needs(const mn_program *p, const mn_node *n, mng_needs *ne
 }
 
 const mng_op cu_op_rope = {MN_OP_ROPE, 1, mng_rope_verdict, NULL, rotate_rows};
-const mng_op cu_op_kv_store = {MN_OP_KV_STORE, 1, mng_store_verdict, NULL, store};
-const mng_op cu_op_attention = {MN_OP_ATTENTION, 2, mng_attention_verdict, attention_needs,
+const mng_op cu_op_kv_store = {MN_OP_KV_STORE, 2, mng_store_verdict, NULL, store};
+const mng_op cu_op_attention = {MN_OP_ATTENTION, 3, mng_attention_verdict, attention_needs,
                                 attention};

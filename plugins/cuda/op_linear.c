@@ -473,6 +473,78 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
     }
 }
 
+/* ---- heads with matrices of their own -------------------------------------------------------- */
+/* The pairs of heads, sorted as if each head's matrix were an expert that all rows chose. */
+static cu_experts experts_of_heads(const cu_heads *h, bool sorted) {
+    cu_experts e = {.of = h->order, .n = h->H, .x_div = 1};
+    if (!sorted)
+        return e;
+    e.pairs = h->pairs;
+    e.start = h->start;
+    e.active = h->active;
+    e.n_active = h->H;
+    e.typical = h->T;
+    e.most = h->T;
+    return e;
+}
+
+static cu_heads heads_of(const mng_run *r, const mn_node *n, int K) {
+    const int32_t x = mnp_in(r->g, n, MN_LINEAR_X);
+    cu_heads h = {.x = cu_f32(r, x), .T = cu_dim(r, x, 0), .H = cu_dim(r, x, 1), .K = K};
+    const int n_pairs = h.T * h.H;
+    h.behind = cu_dim(r, x, 2) - K;
+    if (h.behind)
+        h.dense = cu_room(r, CU_NEED_HEADS_X);
+    h.order = cu_room(r, CU_NEED_HEADS);
+    h.pairs = h.order + n_pairs;
+    h.start = h.pairs + n_pairs;
+    h.active = h.start + h.H + 1;
+    return h;
+}
+
+static void linear_heads(mng_run *r, const mng_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    for (uint32_t i = 0; i < n->n_out; i++) {
+        cu_linear a = {0};
+        const mng_weight *w = set_segments(r, n, MN_LINEAR_WEIGHT, i, 1, &a);
+        const cu_heads h = heads_of(r, n, a.K);
+        const cu_type *type = cu_row_of(w);
+        const bool units = cu_rounds(r->p) && type->half != CU_F32;
+        const bool sorted = units && !cu_pairs_alone(type, h.T * h.H);
+        float *y = a.seg[0].y;
+        if (!h.T)
+            return;
+        cu_heads_in(r->step->stream, &h);
+        a.rows = h.T * h.H;
+        a.x = h.behind ? h.dense : h.x;
+        a.x_kind = CU_F32;
+        a.experts = experts_of_heads(&h, sorted);
+        if (h.behind)
+            a.seg[0].y = cu_room(r, CU_NEED_HEADS_Y);
+        if (sorted) {
+            r->step->rounded = -1;
+            round_x(r, w, -2, &a, a.rows);
+            r->step->rounded = -1;
+        }
+        const bool many = sorted && is_many_of_expert(r, w, a.experts.typical);
+        cu_chose(r, u->node, kernel_name_of(many, units), type->name, a.rows);
+        if (many)
+            gemm_experts(r, &a, w, !type->widens);
+        else
+            few_rows_of(r, type, units, &a);
+        if (h.behind)
+            cu_heads_out(r->step->stream, &h, a.seg[0].y, y, a.seg[0].rows);
+    }
+}
+
+static void linear(mng_run *r, const mng_unit *u) {
+    const mn_tensor *w = mnp_in_tensor(r->g, mnp_node(r->g, u->node), MN_LINEAR_WEIGHT);
+    if (w->n_dim == 3)
+        linear_heads(r, u);
+    else
+        launch_linear(r, u);
+}
+
 /* ---- what they need -------------------------------------------------------------------------- */
 static uint32_t first_weight(const mn_node *n) {
     if (n->op == MN_OP_LINEAR)
@@ -510,8 +582,8 @@ static uint32_t moe_linear_verdict(const mn_device *d, const mn_graph *g, const 
 
 /* What products of many rows need: weights in 16 bits, at most WIDE_BYTES or one expert of both
  * segments; of experts, x and y in another order. */
-static void many_needs(const mn_node *n, const mn_tensor *w, int64_t rows, mng_needs *needs) {
-    const bool experts = n->op == MN_OP_MOE_LINEAR;
+static void many_needs(const mn_tensor *w, int64_t rows, mng_needs *needs) {
+    const bool experts = w->n_dim == 3;
     const int64_t K = w->dim[w->n_dim - 1];
     const cu_type *type = cu_type_for(w->dtype.id, K);
     const int64_t N = w->dim[w->n_dim - 2];
@@ -544,10 +616,17 @@ static void linear_needs(const mn_program *p, const mn_node *n, mng_needs *needs
         rows *= mnp_dim(g, p->base.symbol_max, e->dim[1]);
         mng_need(needs, CU_NEED_PAIRS, (uint64_t)(rows + 2 * w->dim[0] + 1) * 4);
     }
+    if (n->op == MN_OP_LINEAR && w->n_dim == 3) {
+        const uint64_t H = (uint64_t)w->dim[0];
+        rows *= w->dim[0];
+        mng_need(needs, CU_NEED_HEADS_X, (uint64_t)(rows * w->dim[2]) * 4);
+        mng_need(needs, CU_NEED_HEADS_Y, (uint64_t)(rows * w->dim[1]) * 4);
+        mng_need(needs, CU_NEED_HEADS, (2 * (uint64_t)rows + 2 * H + 1) * 4);
+    }
     mng_need(needs, CU_NEED_HALF, (uint64_t)(rows * ld) * 2);
     if (rows > CU_MANY && cu_rounds(p))
-        many_needs(n, w, rows, needs);
+        many_needs(w, rows, needs);
 }
 
-const mng_op cu_op_linear = {MN_OP_LINEAR, 1, linear_verdict, linear_needs, launch_linear};
+const mng_op cu_op_linear = {MN_OP_LINEAR, 2, linear_verdict, linear_needs, linear};
 const mng_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 1, moe_linear_verdict, linear_needs, moe_linear};

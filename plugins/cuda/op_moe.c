@@ -27,7 +27,8 @@ bool cu_is_router(const mn_program *prog, uint32_t i) {
     const bool fits = D % 4 == 0 && D <= CU_ROUTER_MOST && w->dim[0] <= 32;
     const uint32_t type = w->dtype.id;
     const bool is_float = type == MN_F32 || type == MN_F16 || type == MN_BF16;
-    return fits && is_float && mnp_out_tensor(g, norm, 0)->n_dim == 2;
+    const bool whole = mnp_in_tensor(g, norm, MN_RMS_NORM_WEIGHT)->dim[0] == D;
+    return fits && is_float && whole && mnp_out_tensor(g, norm, 0)->n_dim == 2;
 }
 
 /* Whether the products behind it read y in f32, and experts that are not sorted. */
@@ -66,8 +67,15 @@ static cu_route route_of(const mng_run *r, const mn_node *n) {
                   .n = cu_last_dim(r, logits),
                   .k = cu_last_dim(r, experts),
                   .kind = cu_attr_int(g, n, MN_MOE_ROUTE_ATTR_KIND),
+                  .groups_used = cu_attr_int(g, n, MN_MOE_ROUTE_ATTR_GROUPS_USED),
+                  .group_score = cu_attr_int(g, n, MN_MOE_ROUTE_ATTR_GROUP_SCORE),
                   .normalise = mnp_attr(g, n, MN_MOE_ROUTE_ATTR_NORMALISE),
                   .scale = cu_attr(g, n, MN_MOE_ROUTE_ATTR_SCALE)};
+    const int n_group = cu_attr_int(g, n, MN_MOE_ROUTE_ATTR_N_GROUP);
+    if (n_group > 1)
+        a.n_group = n_group;
+    if (!a.group_score)
+        a.group_score = 1;
     return a;
 }
 
@@ -139,5 +147,14 @@ static void route_needs(const mn_program *p, const mn_node *n, mng_needs *needs)
     mng_need(needs, CU_NEED_ARRIVED, 4);
 }
 
-const mng_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 1, mng_route_verdict, route_needs, route};
+/* Lanes of a warp have the groups; there is no kernel for sparsemixer. */
+static uint32_t route_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    if (mnp_attr(g, n, MN_MOE_ROUTE_ATTR_KIND) == MN_ROUTE_SPARSEMIXER)
+        return MNG_NO_KERNEL;
+    if (mnp_attr(g, n, MN_MOE_ROUTE_ATTR_N_GROUP) > 32)
+        return MNG_NO_KERNEL;
+    return mng_route_verdict(d, g, n);
+}
+
+const mng_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 2, route_verdict, route_needs, route};
 const mng_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 1, mng_combine_verdict, NULL, combine};

@@ -138,6 +138,12 @@ static void launch_rms_norm(mng_run *r, const mng_unit *u) {
     a.y_kind = cu_kind(r, y);
     a.eps = cu_attr(g, n, MN_RMS_NORM_ATTR_EPS);
     a.offset = cu_attr(g, n, MN_RMS_NORM_ATTR_OFFSET);
+    const int64_t n_normal = cu_in_weight(r, n, MN_RMS_NORM_WEIGHT)->cols;
+    if (n_normal < a.D) {
+        if (a.rows)
+            cu_rms_part(r->step->stream, &a, (int)n_normal);
+        return;
+    }
     if (expert_reader(r, y, &a.half_kind) && a.y_kind == CU_F32) {
         a.half = cu_room(r, CU_NEED_HALF);
         a.ld = (int)mnp_round(a.D, CU_K_ALIGN);
@@ -236,7 +242,7 @@ static void sample_needs(const mn_program *p, const mn_node *n, mng_needs *needs
 
 const mng_op cu_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, launch_embed};
 const mng_op cu_op_lookup = {MN_OP_LOOKUP, 1, mng_lookup_verdict, lookup_needs, launch_lookup};
-const mng_op cu_op_rms_norm = {MN_OP_RMS_NORM, 2, mng_pair_verdict, NULL, launch_rms_norm};
+const mng_op cu_op_rms_norm = {MN_OP_RMS_NORM, 3, mng_pair_verdict, NULL, launch_rms_norm};
 const mng_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, launch_layer_norm};
 const mng_op cu_op_act = {MN_OP_ACT, 2, NULL, NULL, launch_elementwise};
 const mng_op cu_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, launch_elementwise};

@@ -84,6 +84,8 @@ static uint8_t half_of(const mn_graph *g, const mn_node *n, int32_t t) {
     const int64_t K = w->dim[w->n_dim - 1];
     const cu_type *type = cu_type_for(w->dtype.id, K);
     const uint32_t n_dim = mnp_tensor(g, t)->n_dim;
+    if (!experts && w->n_dim == 3) /* of heads */
+        return 0;
     if (K % CU_K_ALIGN || (experts && n_dim != 3))
         return 0;
     for (uint32_t i = 1; i < n->n_out; i++) {
@@ -109,6 +111,10 @@ static void choose_half(mn_program *prog) {
         const int32_t y = mnp_out(g, n, 0);
         if (n->op != MN_OP_ATTENTION && n->op != MN_OP_RMS_NORM && n->op != MN_OP_GLU)
             continue;
+        const mn_tensor *norm = mnp_in_tensor(g, n, MN_RMS_NORM_WEIGHT);
+        if (n->op == MN_OP_RMS_NORM && norm->n_dim == 1 &&
+            norm->dim[0] < mnp_tensor(g, (uint32_t)y)->dim[mnp_tensor(g, (uint32_t)y)->n_dim - 1])
+            continue; /* of a part of each row */
         if (n->n_out == 1 && mnp_is_private(&l, y))
             prog->half[y] = half_of(g, mnp_node(g, p->uses[y].reader), y);
     }

@@ -9,7 +9,8 @@
 /* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits
  * of attention and their counters, the same of tiles of rows, resolved ids, adjusted logits and how
  * often each was drawn, pairs sorted by expert; of products of many rows: weights in 16 bits, rows
- * of x and y sorted by expert, partial sums; chunks of recurrences. */
+ * of x and y sorted by expert, partial sums; chunks of recurrences; of products of heads: x and y
+ * without what is passed on, their pairs. */
 enum {
     CU_NEED_HALF,
     CU_NEED_PARTIAL,
@@ -25,6 +26,9 @@ enum {
     CU_NEED_SORTED_Y,
     CU_NEED_GEMM,
     CU_NEED_CHUNKS,
+    CU_NEED_HEADS_X,
+    CU_NEED_HEADS_Y,
+    CU_NEED_HEADS,
     CU_N_NEEDS
 };
 _Static_assert((int)CU_N_NEEDS <= (int)MNG_MAX_NEEDS, "needs of a program");

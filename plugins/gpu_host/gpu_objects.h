@@ -243,7 +243,7 @@ enum { MNG_UNIT_NODES = 12 };
 
 /* Bytes that kernels need in the scratch beside tensors; what each index is for is the backend's
  * enum. */
-enum { MNG_MAX_NEEDS = 16 };
+enum { MNG_MAX_NEEDS = 20 };
 typedef struct {
     uint64_t bytes[MNG_MAX_NEEDS];
 } mng_needs;

@@ -84,7 +84,7 @@ MUTANTS = [
     ("plugins/cpu_simd/linear.c", "r, j, k0 == 0)", "r, j, true)", ["cpu_simd_rows"], "only the last panel of a long row counts"),
     ("plugins/cpu_simd/misc.c", "if (y != x)", "if (y == x)", ["cpu_simd"], "dims that do not rotate are not copied"),
     ("plugins/cpu_simd/misc.c", ">= kv->max_pages)", "> kv->max_pages)", ["cpu_simd"], "a position behind the page table is stored"),
-    ("plugins/cpu_simd/moe.c", "pick[e] > pick[best]", "pick[e] >= pick[best]", ["cpu_simd"], "the last of equal experts is chosen"),
+    ("plugins/cpu_simd/moe.c", "best < 0 || v[e] > v[best];", "best < 0 || v[e] >= v[best];", ["cpu_simd"], "the last of equal experts is chosen"),
     # loaders
     ("loaders/gguf/read.c", "return type != KV_U64 || bits <= INT64_MAX;", "return true;", ["loader gguf"], "a number over 2^63-1 becomes negative"),
     ("loaders/gguf/read.c", "if (t->offset % r->alignment)", "if (0)", ["loader gguf"], "a tensor off its alignment is taken"),
@@ -104,7 +104,7 @@ MUTANTS = [
     # runtime/model
     ("runtime/model/canonical.c", "claims[at - 1].confidence < g", "claims[at - 1].confidence <= g", ["bad loaders run"], "of equal claims the later loader goes first"),
     ("runtime/model/canonical.c", "bytes > n - (uint64_t)(ptr - lo)", "bytes > n", ["bad loaders run"], "a plane reaches over the end of its file"),
-    ("runtime/model/hparams.c", "h->n_layer == f->", "h->n_layer >= f->", ["hparams"], "deeper models scale attention by the embedding"),
+    ("runtime/model/hparams.c", "h->n_layer == f->attn", "h->n_layer >= f->attn", ["hparams"], "deeper models scale attention by the embedding"),
     # runtime/convert
     ("runtime/convert/pick.c", "i >= 7 * n / 8", "i > 7 * n / 8", ["convert types"], "a layer of the last eighth is quantised as the others"),
     ("runtime/convert/quant.c", "0x7FFFu + (bits >> 16 & 1u)", "0x8000u", ["quantise"], "bf16 rounds ties away from 0"),

@@ -167,6 +167,34 @@ static void attention(void **state) {
         }
 }
 
+/* Slopes, values that are the first part of keys, chunks; rows of DeepSeek's cache. */
+static void latent(void **state) {
+    static const op_shape shapes[] = {
+        {.rows = 1, .n_head = 16, .n_head_kv = 1, .dim = 576, .dim_v = 512, .past = 1300},
+        {.rows = 33, .n_head = 6, .n_head_kv = 1, .dim = 576, .dim_v = 512, .past = 70},
+        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const int variants[] = {16, 32, 64};
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+            op_shape s = shapes[i];
+            s.variant = variants[v];
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
+            s.kv_dtype = MN_F16;
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3);
+            s.kv_dtype = MN_Q8_0;
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
+        }
+    for (int64_t rows = 1; rows <= 100; rows += 33) {
+        const op_shape heads = {.rows = rows, .k = 128, .n = 512, .variant = 4};
+        const op_shape part = {.rows = rows, .k = 576, .variant = 2};
+        near(MN_OP_LINEAR, MN_F32, heads, MN_PRECISION_EXACT, 1e-5);
+        near(MN_OP_LINEAR, MN_BF16, heads, MN_PRECISION_A16, 5e-3);
+        near(MN_OP_LINEAR, MN_Q8_0, heads, MN_PRECISION_A16, 5e-3);
+        near(MN_OP_RMS_NORM, MN_F32, part, MN_PRECISION_EXACT, 1e-5);
+    }
+}
+
 static void small_ops(void **state) {
     (void)state;
     for (int t = 0; t < N_TYPES; t++)
@@ -288,9 +316,9 @@ static void batch_invariance(void **state) {
 /* test_cuda [NAME]: one test alone; * stands for any text. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ops), cmocka_unit_test(linear),
-        cmocka_unit_test(experts),   cmocka_unit_test(attention),
-        cmocka_unit_test(sampling),  cmocka_unit_test(batch_invariance)};
+        cmocka_unit_test(small_ops),       cmocka_unit_test(linear), cmocka_unit_test(experts),
+        cmocka_unit_test(attention),       cmocka_unit_test(latent), cmocka_unit_test(sampling),
+        cmocka_unit_test(batch_invariance)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
