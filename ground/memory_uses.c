@@ -46,11 +46,12 @@ static found paged(const mn_graph *g, const mn_node *n) {
         const mn_tensor *v = input_at(g, n, MN_KV_STORE_V);
         f.group = (uint32_t)attr_at(g, n, MN_KV_STORE_ATTR_GROUP);
         f.layer.layer = attr_at(g, n, MN_KV_STORE_ATTR_KV_LAYER);
-        if (!k || !v || k->n_dim != 3 || v->n_dim != 3 || k->dim[1] != v->dim[1])
+        if (!k || k->n_dim != 3 || (v && (v->n_dim != 3 || k->dim[1] != v->dim[1])))
             return f;
         f.layer.n_head = size_of(k->dim[1]);
         f.layer.dim_k = size_of(k->dim[2]);
-        f.layer.dim_v = size_of(v->dim[2]);
+        if (v)
+            f.layer.dim_v = size_of(v->dim[2]);
         return f;
     }
     const mn_tensor *q = input_at(g, n, MN_ATTENTION_Q);
@@ -61,6 +62,8 @@ static found paged(const mn_graph *g, const mn_node *n) {
     if (!q || q->n_dim != 3)
         return f;
     f.layer.dim_k = size_of(q->dim[2]);
+    if (attr_at(g, n, MN_ATTENTION_ATTR_V_OF_K))
+        return f;
     f.layer.dim_v = dim_v ? size_of(dim_v) : f.layer.dim_k;
     return f;
 }

@@ -752,6 +752,8 @@ static void read_sizes(config_reader *c) {
     read_vocab(c);
     if (c->family->wide_full)
         read_wide_heads(c);
+    else if (c->family->latent)
+        latent_read_heads(c);
     else if (!c->family->no_attention)
         hf_read_heads(c, k);
     config_put_float(c,
@@ -822,6 +824,7 @@ mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_err
     facts->n_layer = c.n_layer;
     facts->n_head = c.n_head;
     facts->n_head_kv = c.n_head_kv;
+    facts->head_dim_v = c.head_dim_v;
     facts->unused_positions = c.unused_positions;
     return c.status;
 }

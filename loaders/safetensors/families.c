@@ -31,17 +31,6 @@ static const name_pair moe_names[] = {
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
     {0},
 };
-/* GLM-4.5 and what has its experts; the norm's name is that of its GGUF files. */
-#define SHARED_EXPERTS                                                                             \
-    {"mlp.gate.e_score_correction", "exp_probs_b"},                                                \
-        {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},                                        \
-        {"mlp.shared_experts.up_proj", "ffn_up_shexp"},                                            \
-        {"mlp.shared_experts.down_proj", "ffn_down_shexp"}, {"mlp.gate", "ffn_gate_inp"},          \
-        {"mlp.experts.#.gate_proj", "ffn_gate.#"}, {"mlp.experts.#.up_proj", "ffn_up.#"},          \
-        {"mlp.experts.#.down_proj", "ffn_down.#"}, {"mlp.experts.gate_proj", "ffn_gate_exps"},     \
-        {"mlp.experts.up_proj", "ffn_up_exps"}, {"mlp.experts.down_proj", "ffn_down_exps"},        \
-        {"mlp.switch_mlp.gate_proj", "ffn_gate_exps"}, {"mlp.switch_mlp.up_proj", "ffn_up_exps"},  \
-        {"mlp.switch_mlp.down_proj", "ffn_down_exps"},
 static const name_pair glm4_moe_names[] = {
     SHARED_EXPERTS{"post_attention_layernorm", "post_attention_norm"},
     {"eh_proj", "nextn.eh_proj"},
@@ -87,6 +76,13 @@ static const name_pair falcon_names[] = {{"self_attention.query_key_value", "att
                                          {"ln_attn", "attn_norm_2"},
                                          {"ln_mlp", "attn_norm"},
                                          {0}};
+static const name_pair mpt_names[] = {{"norm_1", "attn_norm"},
+                                      {"attn.Wqkv", "attn_qkv"},
+                                      {"attn.out_proj", "attn_output"},
+                                      {"norm_2", "ffn_norm"},
+                                      {"ffn.up_proj", "ffn_up"},
+                                      {"ffn.down_proj", "ffn_down"},
+                                      {0}};
 static const name_pair starcoder2_names[] = {
     {"mlp.c_fc", "ffn_up"}, {"mlp.c_proj", "ffn_down"}, {0}};
 static const name_pair granite_moe_names[] = {
@@ -214,6 +210,21 @@ static const size_keys distilbert_keys = {
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
 static const size_keys falcon_keys = {
     .n_ff = "ffn_hidden_size", .act = "activation", .eps = "layer_norm_epsilon"};
+static const size_keys bloom_keys = {
+    .n_ctx = "seq_length",
+    .n_layer = "n_layer",
+    .n_head = "n_head",
+    .n_ff = "n_inner",
+    .eps = "layer_norm_epsilon",
+};
+static const size_keys mpt_keys = {
+    .n_ctx = "max_seq_len",
+    .n_embd = "d_model",
+    .n_layer = "n_layers",
+    .n_head = "n_heads",
+    .n_ff = "ffn_hidden_size",
+    .eps = "layer_norm_epsilon",
+};
 static const size_keys starcoder2_keys = {.eps = "norm_epsilon"};
 static const size_keys modern_bert_keys = {.act = "hidden_activation", .eps = "norm_eps"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
@@ -315,6 +326,10 @@ static const key_default neox_defaults[] = {
     {"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-5}, {0}};
 static const key_default falcon_defaults[] = {
     {"max_position_embeddings", 2048}, {"layer_norm_epsilon", 1e-5}, {0}};
+static const key_default bloom_defaults[] = {
+    {"seq_length", 2048}, {"layer_norm_epsilon", 1e-5}, {0}};
+static const key_default mpt_defaults[] = {
+    {"max_seq_len", 2048}, {"layer_norm_epsilon", 1e-5}, {0}};
 static const key_default helium_defaults[] = {
     {"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-8}, {"head_dim", 128}, {0}};
 static const key_default olmo_defaults[] = {
@@ -618,6 +633,28 @@ static const struct model_family families[] = {
      .tied = true,
      .grouped_qkv = true,
      .prepare = family_falcon_keys},
+    {.model_type = "bloom",
+     .class_name = "BloomForCausalLM",
+     .arch = "bloom",
+     .defaults = bloom_defaults,
+     .act = "gelu_pytorch_tanh",
+     .own = falcon_names,
+     .keys = &bloom_keys,
+     .layer_norm = true,
+     .tied = true,
+     .grouped_qkv = true,
+     .prepare = family_bloom_keys,
+     .extra = family_bloom},
+    {.model_type = "mpt",
+     .class_name = "MptForCausalLM",
+     .arch = "mpt",
+     .defaults = mpt_defaults,
+     .act = "gelu",
+     .own = mpt_names,
+     .keys = &mpt_keys,
+     .layer_norm = true,
+     .tied = true,
+     .extra = family_mpt},
     {.model_type = "helium",
      .class_name = "HeliumForCausalLM",
      .arch = "llama",
@@ -873,6 +910,9 @@ const struct model_family *family_by_type(const char *model_type) {
     for (const struct model_family *f = state_families; f->model_type; f++)
         if (!strcmp(f->model_type, model_type))
             return f;
+    for (const struct model_family *f = latent_families; f->model_type; f++)
+        if (!strcmp(f->model_type, model_type))
+            return f;
     return NULL;
 }
 
@@ -884,6 +924,8 @@ mn_str family_list(mn_parsed *p) {
             mn_parsed_printf(p, "%.*s%s%s", (int)list.len, list.ptr, i ? ", " : "", f->model_type);
     }
     for (const struct model_family *f = state_families; f->model_type && list.ptr; f++)
+        list = mn_parsed_printf(p, "%.*s, %s", (int)list.len, list.ptr, f->model_type);
+    for (const struct model_family *f = latent_families; f->model_type && list.ptr; f++)
         list = mn_parsed_printf(p, "%.*s, %s", (int)list.len, list.ptr, f->model_type);
     return list;
 }

@@ -79,6 +79,7 @@ struct model_family {
     bool encoder;      /* its classes differ by their heads, none of which is used */
     bool adjacent;     /* neighbouring elements of a head rotate together, not its halves */
     bool grouped_qkv;  /* query_key_value: of each head of k its heads of q, itself, its v */
+    bool latent;       /* keys and values of all heads are products of one row (MLA) */
     bool no_attention; /* nor an MLP: a layer is its state */
     bool one_block;    /* a layer is a mixer or an MLP (config_reader.kinds) */
     bool same_heads;   /* llama.cpp's files count heads of keys in layers with a state, too */
@@ -91,8 +92,24 @@ struct model_family {
     void (*extra)(config_reader *c); /* keys of this family alone; NULL = none */
 };
 
+/* GLM-4.5 and what has its experts; the names of a layer's, to stand in name_pairs. */
+#define SHARED_EXPERTS                                                                             \
+    {"mlp.gate.e_score_correction", "exp_probs_b"},                                                \
+        {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},                                        \
+        {"mlp.shared_experts.up_proj", "ffn_up_shexp"},                                            \
+        {"mlp.shared_experts.down_proj", "ffn_down_shexp"}, {"mlp.gate", "ffn_gate_inp"},          \
+        {"mlp.experts.#.gate_proj", "ffn_gate.#"}, {"mlp.experts.#.up_proj", "ffn_up.#"},          \
+        {"mlp.experts.#.down_proj", "ffn_down.#"}, {"mlp.experts.gate_proj", "ffn_gate_exps"},     \
+        {"mlp.experts.up_proj", "ffn_up_exps"}, {"mlp.experts.down_proj", "ffn_down_exps"},        \
+        {"mlp.switch_mlp.gate_proj", "ffn_gate_exps"}, {"mlp.switch_mlp.up_proj", "ffn_up_exps"},  \
+        {"mlp.switch_mlp.down_proj", "ffn_down_exps"},
+
 /* families_state.c; ended by {0} */
 extern const struct model_family state_families[];
+/* families_latent.c; likewise */
+extern const struct model_family latent_families[];
+/* Heads of a family with latent attention, which is one head of keys for the cache. */
+void latent_read_heads(config_reader *c);
 const struct model_family *family_by_type(const char *model_type); /* NULL = unknown */
 /* "llama, mistral, ..." in p's memory */
 mn_str family_list(mn_parsed *p);

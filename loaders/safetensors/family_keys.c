@@ -325,10 +325,7 @@ void family_routed_keys(config_reader *c) {
     copy_number(c, "n_routed_experts", "num_experts");
 }
 
-/* Choices by groups of experts are another operation. */
-static void routed(config_reader *c, bool normalised) {
-    if (json_get(c->root, "n_group"))
-        expect_number(c, "n_group", 1);
+void family_routed(config_reader *c, int gating, bool normalised) {
     family_experts(c);
     put_expert_width(c, "moe_intermediate_size");
     const int64_t width = config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL);
@@ -338,18 +335,25 @@ static void routed(config_reader *c, bool normalised) {
     put_shared(c, "n_shared_experts", n * width);
     config_put_int(c, "leading_dense_block_count", "", "first_k_dense_replace",
                    keys_count(c, "first_k_dense_replace", 0));
-    config_put_int(c, "expert_gating_func", "", "model_type", 2); /* sigmoid */
+    config_put_int(c, "expert_gating_func", "", "model_type", gating);
     config_put_bool(c, "expert_weights_norm", "norm_topk_prob",
                     config_bool(c, "norm_topk_prob", normalised));
     family_put_if(c, "expert_weights_scale", "routed_scaling_factor", FLT_MIN, 1e6);
 }
 
+/* No model of these families chooses by groups of experts. */
+static void routed_at_once(config_reader *c, bool normalised) {
+    if (json_get(c->root, "n_group"))
+        expect_number(c, "n_group", 1);
+    family_routed(c, FAMILY_SIGMOID, normalised);
+}
+
 void family_glm4_moe(config_reader *c) {
-    routed(c, true);
+    routed_at_once(c, true);
 }
 
 void family_dots1(config_reader *c) {
-    routed(c, false);
+    routed_at_once(c, false);
 }
 
 /* rotary_dim of head_dim, unless the share is there. */
@@ -480,4 +484,34 @@ void family_falcon_keys(config_reader *c) {
 void family_olmo(config_reader *c) {
     if (json_get(c->root, "clip_qkv"))
         expect_number(c, "clip_qkv", 0);
+}
+
+/* The first configurations have n_embed. */
+void family_bloom_keys(config_reader *c) {
+    copy_number(c, "n_embed", "hidden_size");
+}
+
+void family_bloom(config_reader *c) {
+    refuse_true(c, "apply_residual_connection_post_layernorm");
+}
+
+/* Heads have slopes in place of rotation: attn_config says how steep. */
+void family_mpt(config_reader *c) {
+    static const char in[] = "attn_config.";
+    const cJSON *attn = json_get(c->root, "attn_config");
+    const double usual = 8;
+    const cJSON *has = attn ? json_get(attn, "alibi") : NULL;
+    if (has && !cJSON_IsTrue(has))
+        config_fail(c, in, "alibi", has, "true");
+    const char *others[] = {"clip_qkv", "qk_ln", "prefix_lm"};
+    for (size_t i = 0; i < MN_COUNT(others) && attn; i++) {
+        const cJSON *v = json_get(attn, others[i]);
+        if (v && !cJSON_IsFalse(v))
+            config_fail(c, in, others[i], v, "null or false");
+    }
+    config_put_float(c, "attention.max_alibi_bias", in, "alibi_bias_max",
+                     attn ? config_float(c, attn, in, "alibi_bias_max", 1e-3, 1e3, &usual) : usual);
+    if (attn && json_get(attn, "softmax_scale"))
+        config_put_float(c, "attention.scale", in, "softmax_scale",
+                         config_float(c, attn, in, "softmax_scale", 1e-6, 1e6, NULL));
 }

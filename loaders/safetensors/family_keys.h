@@ -10,6 +10,10 @@ void family_put_if(config_reader *c, const char *key, const char *native, double
 /* How many experts there are, how many a token uses, and the width of each. */
 void family_put_experts(config_reader *c, const char *count, const char *width);
 void family_expect_one(config_reader *c, const char *key); /* 1, or absent */
+/* Experts with shared ones, dense layers first; gating: how a router's logits become scores, by
+ * GGUF's numbers. normalised: what norm_topk_prob is where config.json does not say. */
+enum { FAMILY_SOFTMAX = 1, FAMILY_SIGMOID = 2 };
+void family_routed(config_reader *c, int gating, bool normalised);
 
 void family_gemma(config_reader *c);
 void family_gemma2(config_reader *c);
@@ -45,4 +49,7 @@ void family_neox_keys(config_reader *c);
 void family_neox(config_reader *c);
 void family_falcon_keys(config_reader *c);
 void family_olmo(config_reader *c);
+void family_bloom_keys(config_reader *c);
+void family_bloom(config_reader *c);
+void family_mpt(config_reader *c);
 #endif

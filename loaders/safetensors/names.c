@@ -23,6 +23,8 @@ static const name_pair top[] = {
     {"final_layer_norm.weight", "output_norm.weight"},
     {"final_layer_norm.bias", "output_norm.bias"},
     {"word_embeddings.weight", "token_embd.weight"},
+    {"word_embeddings_layernorm.weight", "token_embd_norm.weight"},
+    {"word_embeddings_layernorm.bias", "token_embd_norm.bias"},
     {"wte.weight", "token_embd.weight"},
     {"wpe.weight", "position_embd.weight"},
     {"ln_f.weight", "output_norm.weight"},
@@ -154,6 +156,8 @@ mn_str tensor_canonical_name(mn_parsed *p, const name_pair *own, mn_str native) 
         return layer_name(p, own, native, hf_name_skip(rest, 7));
     if (mn_str_begins(rest, "h."))
         return layer_name(p, own, native, hf_name_skip(rest, 2));
+    if (mn_str_begins(rest, "blocks."))
+        return layer_name(p, own, native, hf_name_skip(rest, 7));
     if (mn_str_begins(rest, "encoder.layer."))
         return layer_name(p, own, native, hf_name_skip(rest, 14));
     if (mn_str_begins(rest, "encoder.layers."))

@@ -39,6 +39,7 @@ typedef struct {
     int64_t n_layer;
     int64_t unused_positions;  /* first rows of the table of positions, which no token uses */
     int64_t n_head, n_head_kv; /* of the first layer; 0: they differ by kind of layer */
+    int64_t head_dim_v;        /* of latent attention; else 0 */
     bool tied;
     bool classifies; /* its class keeps the head that scores a text */
     bool is_module;  /* no model: a module of sentence-transformers (module.c), which is read */
@@ -102,6 +103,7 @@ typedef struct {
     int64_t n_embd;
     int64_t head_dim;
     int64_t head_dim_swa;
+    int64_t head_dim_v; /* of latent attention; else 0 */
     int64_t n_ctx;
     int64_t unused_positions;
     bool headless;           /* the class has no output matrix */

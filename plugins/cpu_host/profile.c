@@ -148,7 +148,7 @@ static uint64_t input_bytes(const mn_graph *g, const mnc_call *c, uint32_t i) {
  * rows. */
 static void count_cache(const mnc_call *c, const mnc_note *seen, mn_profile_unit *u) {
     const mnp_kv *kv = &c->kv.geo;
-    const int64_t of_head = kv->k_row + kv->v_row;
+    const int64_t of_head = kv->k_row + (kv->v_offset ? kv->v_row : 0);
     u->bytes += seen->positions * (uint64_t)(kv->n_head_kv * of_head);
     if (c->node->op != MN_OP_ATTENTION)
         return;

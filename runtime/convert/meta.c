@@ -197,7 +197,8 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
         };
         return put_missing(p, "rope.scaling.attn_factor", v, err);
     }
-    scale /= mn_rope_yarn_mscale(p->hp.rope_factor);
+    if (!(p->hp.latent.yarn_log > 0))
+        scale /= mn_rope_yarn_mscale(p->hp.rope_factor);
     if (fabs(scale - 1) < 1e-9)
         return MN_OK;
     snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", p->hp.arch);

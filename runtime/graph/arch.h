@@ -27,6 +27,7 @@ void mn_arch_falcon_h1(mn_model_graph *g);
 void mn_arch_qwen3next(mn_model_graph *g);
 void mn_arch_olmo_hybrid(mn_model_graph *g);
 void mn_arch_lfm2(mn_model_graph *g);
+void mn_arch_deepseek(mn_model_graph *g);
 
 /* ---- arch_blocks.c. stem: "blk.%d.attn_norm"; ".weight" and ".bias" are added. x: [T, D]. ---- */
 int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem);

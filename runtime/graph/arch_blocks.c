@@ -269,6 +269,8 @@ int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form f
         .normalise = g->hp.route_normalise,
         .scale = g->hp.route_scale,
         .n_used = l->n_expert_used,
+        .n_group = g->hp.route_groups,
+        .n_group_used = g->hp.route_groups_used,
     };
     int32_t experts;
     int32_t weights;

@@ -36,4 +36,9 @@ void mn_gb_check_biases(mn_model_graph *g); /* after all others: fails if a bias
 void mn_gb_check_unused(mn_model_graph *g);
 /* graph_rope.c: makes the angles; sets g->freqs and g->rope_mscale */
 void mn_gb_freqs(mn_model_graph *g);
+/* The slopes of n heads (ALiBi), made once; -1: the model has none. */
+int32_t mn_gb_slopes(mn_model_graph *g, int64_t n);
+/* The angles of table `at` for the last elements of heads of `width`, those in front of them 0: a
+ * constant [width / 2], made once. */
+int32_t mn_gb_freqs_behind(mn_model_graph *g, int32_t at, int64_t width);
 #endif

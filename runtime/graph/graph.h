@@ -227,10 +227,15 @@ void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p
 static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g) {
     return &g->hp.layer[g->layer];
 }
+/* y[t, h] = x[t, h] W[h]^T, and behind it what x has beyond K: x [T, H, K + M], weight [H, N, K], y
+ * [T, H, N + M]. */
+int32_t mn_g_heads(mn_model_graph *g, int32_t x, int32_t weight);
 /* x itself where the layer has no rotation */
 int32_t mn_g_rope(mn_model_graph *g, int32_t x);
+/* The last elements of each head alone rotate, neighbours together: x [T, H, D]. */
+int32_t mn_g_rope_behind(mn_model_graph *g, int32_t x);
 /* KV_STORE and ATTENTION of one layer, in its KV group; of a layer that reads another one's keys
- * and values (shares) ATTENTION alone. sinks: -1 = none. */
+ * and values (shares) ATTENTION alone. v: -1: the first elements of keys. sinks: -1 = none. */
 int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks);
 /* Columns [first, first + n) of the rows of a table of as many columns as it has, by the ids of the
  * step: [T, n]. Behind mn_g_embed. */
@@ -268,6 +273,7 @@ typedef struct {
     bool normalise;
     double scale; /* 0 = 1 */
     int64_t n_used;
+    int64_t n_group, n_group_used; /* 0: no groups */
 } mn_g_route;
 /* bias: -1 = none. experts, weights: [T, n_used]. */
 void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, mn_g_route how,

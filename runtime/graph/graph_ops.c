@@ -143,6 +143,20 @@ void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
     end_product(g, n, p, y);
 }
 
+int32_t mn_g_heads(mn_model_graph *g, int32_t x, int32_t weight) {
+    if (g->status)
+        return -1;
+    const mn_tensor *t = graph_op_tensor(g, x);
+    const mn_tensor *w = graph_op_tensor(g, weight);
+    const mn_g_product p = {weight, -1};
+    const int64_t width = w->dim[1] + t->dim[2] - w->dim[2];
+    const int32_t y = mn_gb_interior(g, "heads", t->dim[0], t->dim[1], width);
+    mn_gb_begin(g, MN_OP_LINEAR);
+    mn_gb_in(g, x);
+    end_product(g, 1, &p, &y);
+    return y;
+}
+
 /* ---- attention ------------------------------------------------------------------------------- */
 int32_t mn_g_rope(mn_model_graph *g, int32_t x) {
     const mn_hparams *h = &g->hp;
@@ -156,6 +170,21 @@ int32_t mn_g_rope(mn_model_graph *g, int32_t x) {
     mn_gb_attr(g, h->rope_pairing);
     mn_gb_attr(g, (uint64_t)h->rope[at].n_rot);
     mn_gb_attr_f64(g, g->rope_mscale[at]);
+    return graph_op_end(g, like(g, "rope", x));
+}
+
+int32_t mn_g_rope_behind(mn_model_graph *g, int32_t x) {
+    const int32_t at = mn_g_layer(g)->rope;
+    if (at < 0 || g->status)
+        return x;
+    const int64_t width = graph_op_tensor(g, x)->dim[2];
+    const int32_t freqs = mn_gb_freqs_behind(g, at, width);
+    mn_gb_begin(g, MN_OP_ROPE);
+    mn_gb_in(g, x);
+    mn_gb_in(g, g->row_pos);
+    mn_gb_in(g, freqs);
+    mn_gb_attr(g, MN_ROPE_ADJACENT);
+    mn_gb_attr(g, (uint64_t)width);
     return graph_op_end(g, like(g, "rope", x));
 }
 
@@ -180,6 +209,7 @@ int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32
     const double softcap = g->hp.attn_softcap;
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
     const int32_t y = mn_gb_interior(g, "attn", T, l->n_head, l->head_dim_v);
+    const int32_t slopes = mn_gb_slopes(g, l->n_head);
     if (!l->shares)
         kv_store(g, k, v);
     mn_gb_begin(g, MN_OP_ATTENTION);
@@ -190,6 +220,8 @@ int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32
     mn_gb_in(g, io->pages[l->kv_group]);
     mn_gb_in(g, io->kv[l->kv_group]);
     mn_gb_in(g, sinks);
+    if (slopes >= 0)
+        mn_gb_in(g, slopes);
     mn_gb_attr_f64(g, l->attn_scale);
     mn_gb_attr(g, (uint64_t)l->window);
     mn_gb_attr_f64(g, softcap > 0 ? softcap : 0);
@@ -197,8 +229,10 @@ int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32
     mn_gb_attr(g, l->kv_group);
     mn_gb_attr(g, (uint64_t)l->n_head_kv);
     mn_gb_attr(g, (uint64_t)l->head_dim_v);
-    if (g->hp.bidirectional)
-        mn_gb_attr(g, 1);
+    if (g->hp.bidirectional || g->hp.latent.n_kv)
+        mn_gb_attr(g, g->hp.bidirectional);
+    if (g->hp.latent.n_kv)
+        mn_gb_attr(g, 1); /* values are the first elements of keys */
     return graph_op_end(g, y);
 }
 
@@ -345,6 +379,12 @@ void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, mn_g_route 
     mn_gb_attr(g, how.kind);
     mn_gb_attr(g, how.normalise);
     mn_gb_attr_f64(g, how.scale);
+    if (how.n_group) {
+        mn_gb_attr(g, (uint64_t)how.n_group);
+        mn_gb_attr(g, (uint64_t)how.n_group_used);
+        /* of its best expert, where a bias corrects scores of its best two (DeepSeek-AI 2024) */
+        mn_gb_attr(g, how.kind == MN_ROUTE_SIGMOID ? 2 : 1);
+    }
     mn_gb_out(g, *experts);
     mn_gb_out(g, *weights);
     mn_gb_end(g);

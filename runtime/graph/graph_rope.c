@@ -1,6 +1,9 @@
-/* graph_rope.c -- the angles of the rotary embedding as constants of the graph. */
+/* graph_rope.c -- what says positions, as constants of the graph: the angles of the rotary
+ * embedding, the slopes of ALiBi. */
 #include "graph/build.h"
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx) {
     const int64_t orig = g->hp.rope_orig_ctx;
@@ -84,4 +87,73 @@ void mn_gb_freqs(mn_model_graph *g) {
         const mn_graph_weight w = {.constant = freqs};
         g->freqs[i] = mn_gb_weight(g, name, MN_F32, 1, &n, w);
     }
+}
+
+/* The constant of this name; -1: there is none yet. */
+static int32_t known_constant(const mn_model_graph *g, const char *name) {
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        const int32_t t = g->weights[i].tensor;
+        if (g->weights[i].constant && mn_str_is(g->abi.tensors[t].name, name))
+            return t;
+    }
+    return -1;
+}
+
+/* Press et al. 2022: a geometric sequence where n is a power of 2, else that of the power below it
+ * and every other number of the one above. */
+int32_t mn_gb_slopes(mn_model_graph *g, int64_t n) {
+    char name[32];
+    int64_t power = 1;
+    if (g->status || !(g->hp.alibi > 0))
+        return -1;
+    snprintf(name, sizeof name, "slopes.%lld", (long long)n);
+    const int32_t known = known_constant(g, name);
+    if (known >= 0)
+        return known;
+    float *slopes = mn_g_scratch(g, n);
+    while (2 * power <= n)
+        power *= 2;
+    for (int64_t h = 0; slopes && h < n; h++) {
+        const double step = h < power ? (double)(h + 1) : (double)(h - power) + 0.5;
+        slopes[h] = (float)exp2(-g->hp.alibi * step / (double)power);
+    }
+    return slopes ? mn_gb_weight(g, name, MN_F32, 1, &n, (mn_graph_weight){.constant = slopes})
+                  : -1;
+}
+
+/* The values of a constant of the graph. */
+static const float *values_of(const mn_model_graph *g, int32_t tensor) {
+    uint32_t i = 0;
+    while (g->weights[i].tensor != tensor)
+        i++;
+    return g->weights[i].constant;
+}
+
+/* What rotates has no magnitude of its own: what stands in front of it would have it, too. */
+static bool check_magnitude(mn_model_graph *g, int32_t at) {
+    if (g->rope_mscale[at] > 1 - 1e-9 && g->rope_mscale[at] < 1 + 1e-9)
+        return true;
+    mn_status st =
+        mn_fail(g->err, MN_UNSUPPORTED,
+                "%s: its rotary scaling multiplies sin and cos by %g; expected 1 (mscale "
+                "as mscale_all_dim), where a part of each head rotates",
+                g->model->path, g->rope_mscale[at]);
+    return mn_gb_fail(g, st);
+}
+
+int32_t mn_gb_freqs_behind(mn_model_graph *g, int32_t at, int64_t width) {
+    char name[48];
+    const int64_t n = width / 2;
+    const int64_t n_rot = g->hp.rope[at].n_rot / 2;
+    snprintf(name, sizeof name, "rope.freqs.behind.%lld", (long long)width);
+    if (g->status || !check_magnitude(g, at))
+        return -1;
+    const int32_t known = known_constant(g, name);
+    if (known >= 0)
+        return known;
+    float *freqs = mn_g_scratch(g, n);
+    if (!freqs)
+        return -1;
+    memcpy(freqs + n - n_rot, values_of(g, g->freqs[at]), (size_t)n_rot * sizeof *freqs);
+    return mn_gb_weight(g, name, MN_F32, 1, &n, (mn_graph_weight){.constant = freqs});
 }

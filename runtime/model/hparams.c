@@ -18,6 +18,8 @@ typedef struct {
     bool swa_unscaled;        /* the same with the base of the full layers */
     bool no_attn_softcap;     /* a key says one, and no implementation applies it */
     double attn_scale;        /* of q k^T */
+    double alibi;             /* as in mn_hparams */
+    int64_t alibi_n_layer;    /* a model of so many layers has alibi, and no rotation; 0: any has */
     bool yarn_whole;          /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
     bool adjacent; /* GGUF's rows of q and k are reordered: neighbouring elements rotate */
@@ -107,7 +109,8 @@ static void find_mixers(const mn_canonical *m, mn_hparams *h, mn_layer_shape *la
             h->state_group = 0;
     for (int64_t i = h->first_layer; i < h->n_layer; i++) {
         const bool fused = has_in_layer(m, i, "attn_qkv.weight") && !has_state(m, i);
-        const bool own = fused || has_in_layer(m, i, "attn_k.weight");
+        const bool own = fused || has_in_layer(m, i, "attn_k.weight") ||
+                         has_in_layer(m, i, "attn_kv_a_mqa.weight");
         layers[i].attends = own || h->state_group < 0;
     }
 }
@@ -185,6 +188,20 @@ static mn_status read_head_counts(const mn_hp_reader *r, const mn_hparams *h,
     return st;
 }
 
+/* Heads of a layer with latent attention: that of keys is the latent row. */
+static mn_status check_latent(const mn_hp_reader *r, const mn_hparams *h, const mn_layer_shape *l) {
+    const int64_t row = h->latent.n_kv + h->latent.n_rot;
+    if (!h->latent.n_kv ||
+        (l->n_head_kv == 1 && l->head_dim_k == row && l->head_dim_v == h->latent.n_kv))
+        return MN_OK;
+    return mn_fail(r->err, MN_BAD_FILE,
+                   "%s: %s.attention.head_count_kv is %lld, key_length %lld, value_length %lld; "
+                   "expected 1, %lld, %lld: a latent row of kv_lora_rank and "
+                   "rope.dimension_count. Files that were made otherwise have to be made anew",
+                   r->m->path, r->arch, (long long)l->n_head_kv, (long long)l->head_dim_k,
+                   (long long)l->head_dim_v, (long long)row, (long long)h->latent.n_kv);
+}
+
 /* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
 static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
                                     mn_layer_shape *layers) {
@@ -213,7 +230,34 @@ static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
             l->head_dim_v = v[swa];
         else
             l->head_dim_v = l->head_dim_k;
+        if (!st)
+            st = check_latent(r, h, l);
     }
+    return st;
+}
+
+/* Sizes of latent attention, before those of heads, which are its row's: one head of keys. */
+static mn_status read_latent(const mn_hp_reader *r, mn_hparams *h) {
+    enum { BIG = 65536 };
+    mn_latent *l = &h->latent;
+    mn_status st = mn_hp_int(r, "attention.kv_lora_rank", 1, BIG, &l->n_kv);
+    if (st || !l->n_kv)
+        return st;
+    st = mn_hp_int(r, "attention.q_lora_rank", 0, BIG, &l->n_q);
+    if (!st)
+        st = mn_hp_need_int(r, "attention.key_length_mla", 1, BIG, &l->dim_k);
+    if (!st)
+        st = mn_hp_need_int(r, "attention.value_length_mla", 1, BIG, &l->dim_v);
+    if (!st)
+        st = mn_hp_need_int(r, "rope.dimension_count", 2, BIG, &l->n_rot);
+    if (!st)
+        st = mn_hp_real(r, "rope.scaling.yarn_log_multiplier", 0, 1e3, &l->yarn_log);
+    if (!st && (l->n_rot >= l->dim_k || l->dim_k % 2 || l->n_kv % 2))
+        st = mn_fail(r->err, MN_BAD_FILE,
+                     "%s: %s.rope.dimension_count is %lld, attention.key_length_mla %lld, "
+                     "kv_lora_rank %lld; expected even numbers, the second above the first",
+                     r->m->path, r->arch, (long long)l->n_rot, (long long)l->dim_k,
+                     (long long)l->n_kv);
     return st;
 }
 
@@ -362,6 +406,8 @@ static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const 
             without = any_slides && !layers[i].window;
         if (f->asks_rope)
             without = !asked;
+        if (f->alibi_n_layer)
+            without = h->n_layer == f->alibi_n_layer;
         if (told)
             without = none[i];
         if (without || !layers[i].attends)
@@ -391,6 +437,27 @@ static void set_experts(const mn_canonical *m, const mn_hparams *h, int64_t n_us
     }
 }
 
+/* Groups that are all used are none. */
+static mn_status read_route_groups(const mn_hp_reader *r, mn_hparams *h, int64_t used) {
+    mn_status st = mn_hp_int(r, "expert_group_count", 0, h->n_expert, &h->route_groups);
+    if (!st && h->route_groups > 1)
+        st =
+            mn_hp_need_int(r, "expert_group_used_count", 1, h->route_groups, &h->route_groups_used);
+    if (st || h->route_groups < 2 || h->route_groups == h->route_groups_used) {
+        h->route_groups = 0;
+        return st;
+    }
+    const int64_t each = h->n_expert / h->route_groups;
+    if (h->n_expert % h->route_groups || each * h->route_groups_used < used)
+        return mn_fail(
+            r->err, MN_BAD_FILE,
+            "%s: %s.expert_group_count is %lld, of which %lld are used; expected groups "
+            "of equal size of the %lld experts, with at least %lld experts in those used",
+            r->m->path, r->arch, (long long)h->route_groups, (long long)h->route_groups_used,
+            (long long)h->n_expert, (long long)used);
+    return MN_OK;
+}
+
 static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h,
                               mn_layer_shape *layers) {
     static const uint32_t kinds[] = {0, MN_ROUTE_SOFTMAX, MN_ROUTE_SIGMOID, MN_ROUTE_TOPK_SOFTMAX};
@@ -413,6 +480,8 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
         st = mn_hp_bool(r, "expert_weights_norm", &h->route_normalise);
     if (!st)
         st = mn_hp_real(r, "expert_weights_scale", 0, 1e6, &h->route_scale);
+    if (!st)
+        st = read_route_groups(r, h, used);
     return st;
 }
 
@@ -426,13 +495,24 @@ static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, con
     for (int64_t i = 0; i < h->n_layer; i++) {
         if (!layers[i].attends)
             continue;
-        const int64_t width = from_embd ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;
+        int64_t width = from_embd ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;
+        if (h->latent.n_kv)
+            width = h->latent.dim_k;
         if (said > 0)
             layers[i].attn_scale = said;
         else
             layers[i].attn_scale = 1 / sqrt((double)width);
     }
     return st;
+}
+
+/* Of latent attention yarn's magnitude is in the scale of q k^T (DeepSeek-AI 2024): the part of a
+ * head that does not rotate has it, too. */
+static void scale_latent(const mn_hparams *h, mn_layer_shape *layers) {
+    const bool is_yarn = h->rope_scaling == MN_ROPE_SCALING_YARN && h->rope_factor > 1;
+    const double by = 1 + h->latent.yarn_log * log(h->rope_factor);
+    for (int64_t i = 0; i < h->n_layer && is_yarn && h->latent.n_kv; i++)
+        layers[i].attn_scale *= by * by;
 }
 
 /* The key as the checkpoint calls it. */
@@ -493,6 +573,7 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
             .head_dim_k = l->head_dim_k,
             .head_dim_v = l->head_dim_v,
             .one_step = h->bidirectional,
+            .v_of_k = h->latent.n_kv > 0,
         };
         uint32_t at = 0;
         while (at < h->n_kv && memcmp(&h->kv[at], &want, sizeof want))
@@ -596,6 +677,8 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
     find_mixers(r->m, h, layers);
     mn_status st = read_window(r, f, h, layers);
     if (!st)
+        st = read_latent(r, h);
+    if (!st)
         st = hparams_read_heads(r, h, layers);
     if (!st)
         st = read_widths(r, h, layers);
@@ -609,6 +692,7 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
         st = read_no_rope(r, f, h, layers);
     if (!st)
         st = mn_rope_read(r, h, layers, f->swa_unscaled ? MN_ROPE_THETA_SAME : f->rope_theta_swa);
+    scale_latent(h, layers);
     if (!st)
         st = read_shared_caches(r, h, layers);
     if (!st)
@@ -637,6 +721,7 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
         {"attn_logit_softcapping", 0, offsetof(mn_hparams, attn_softcap)},
         {"logit_scale", 0, offsetof(mn_hparams, logit_scale)},
         {"final_logit_softcapping", 0, offsetof(mn_hparams, logit_softcap)},
+        {"attention.max_alibi_bias", 0, offsetof(mn_hparams, alibi)},
         {"attention.in_scale", 0, offsetof(mn_hparams, attn_in_scale)},
         {"attention.out_scale", 0, offsetof(mn_hparams, attn_out_scale)},
         {"feed_forward.gate_scale", 0, offsetof(mn_hparams, gate_scale)},
@@ -750,6 +835,8 @@ static mn_status hparams_read(const mn_canonical *m, mn_arena *arena, bool head,
     h.rotate_first = f.rotate_first;
     h.post_norms = f.post_norms;
     h.zero_window = f.zero_window;
+    if (!f.alibi_n_layer)
+        h.alibi = f.alibi;
     h.yarn_truncate = !f.yarn_whole;
     if (f.adjacent)
         h.rope_pairing = MN_ROPE_ADJACENT;
@@ -764,6 +851,8 @@ static mn_status hparams_read(const mn_canonical *m, mn_arena *arena, bool head,
         st = read_scales(&r, &h);
     if (f.no_attn_softcap)
         h.attn_softcap = 0;
+    if (f.alibi_n_layer && h.n_layer == f.alibi_n_layer)
+        h.alibi = f.alibi;
     if (f.logit_factor && h.logit_scale > 0)
         h.logit_scale = 1 / h.logit_scale;
     if (!st)

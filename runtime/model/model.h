@@ -97,6 +97,7 @@ typedef struct {
     int64_t window; /* 0 = every position */
     int64_t n_head_kv, head_dim_k, head_dim_v;
     int64_t one_step; /* 1: of an encoder: nothing is kept after the step of a text */
+    int64_t v_of_k;   /* 1: values are the first elements of keys, and not kept */
     int64_t state;    /* 1: of layers that remember a state (MN_MEMORY_STATE); the others are 0 */
 } mn_kv_group;
 
@@ -130,6 +131,17 @@ typedef struct {
     double in_scale, out_scale, parts[5];
 } mn_ssm;
 
+/* Latent attention (DeepSeek-AI 2024): keys and values of all heads are products of one row of
+ * n_kv + n_rot numbers per position, which alone is kept. n_kv 0: there is none. */
+typedef struct {
+    int64_t n_q;   /* width that q goes through; 0: its product is one */
+    int64_t n_kv;  /* width of the latent row */
+    int64_t n_rot; /* elements of a head of q, and of the row, that rotate */
+    int64_t dim_k; /* elements of a head of q, those that rotate included */
+    int64_t dim_v;
+    double yarn_log; /* per natural logarithm of yarn's factor; its square scales q k^T */
+} mn_latent;
+
 typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_vocab, n_ctx_train;
@@ -142,6 +154,7 @@ typedef struct {
     uint32_t n_kv;
     int32_t state_group; /* of kv: the layers' states, the last one; -1 = no layer has one */
     mn_ssm ssm;
+    mn_latent latent;
     int64_t n_of_layer; /* width of the embeddings that each layer has of its own; 0 = none */
     int64_t n_latent;   /* width of what experts read and write; 0 = that of the layers */
     double norm_eps, norm_offset;
@@ -151,6 +164,7 @@ typedef struct {
     double embd_scale, residual_scale, logit_scale, logit_softcap, attn_softcap;
     /* Falcon-H1: before q, k and v, behind the projection back; of the gate before its activation,
      * behind the product down */
+    double alibi; /* ALiBi: heads' slopes fall from 2^(-alibi/H) to 2^-alibi; 0: there are none */
     double attn_in_scale, attn_out_scale, gate_scale, down_scale;
     bool parallel_residual;
     bool tied;          /* the output matrix is the embedding table */
@@ -171,6 +185,9 @@ typedef struct {
     uint32_t route; /* MN_ROUTE_* */
     bool route_normalise;
     double route_scale;
+    /* the experts are route_groups groups, of which those with the best scores alone are chosen
+     * from: route_groups_used of them. 0: all */
+    int64_t route_groups, route_groups_used;
     int64_t n_expert; /* of the layer with the most experts; 0 = the model has none */
 } mn_hparams;
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected.

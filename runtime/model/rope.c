@@ -237,6 +237,8 @@ static double mscale_of(const mn_hparams *h) {
     if (h->rope_scaling != MN_ROPE_SCALING_YARN)
         return 1;
     double yarn = h->rope_yarn_attn;
+    if (!(yarn > 0) && h->latent.yarn_log > 0)
+        yarn = 1; /* it scales q k^T */
     if (!(yarn > 0))
         yarn = mn_rope_yarn_mscale(h->rope_factor);
     if (own > 0)

@@ -18,6 +18,7 @@ SMALL = dict(COMMON, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
              max_position_embeddings=512)
 TINY = dict(SMALL, hidden_size=32, intermediate_size=48, num_hidden_layers=1)
 STATE = dict(SMALL, hidden_size=48, intermediate_size=64)
+LATENT = dict(SMALL, num_key_value_heads=4)
 STATE_H = {k: v for k, v in STATE.items() if k != "num_hidden_layers"}  # which layers_block_type says
 MODELS = {
     "gemma": (tf.GemmaConfig, dict(SMALL, head_dim=24, num_key_value_heads=1)),
@@ -226,6 +227,33 @@ MODELS = {
     "gemma4-e-plain": (tf.Gemma4TextConfig, dict(STATE, hidden_size=32, num_hidden_layers=3, head_dim=8, global_head_dim=16, num_key_value_heads=1, sliding_window=9,
                                                  hidden_size_per_layer_input=4, vocab_size_per_layer_input=160, num_kv_shared_layers=1,
                                                  layer_types=["full_attention", "sliding_attention", "full_attention"])),
+    # latent attention
+    "deepseek-v2": (tf.DeepseekV2Config, dict(LATENT, num_hidden_layers=3, q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=24,
+                                              first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=32,
+                                              rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16,
+                                                                   mscale=0.707, mscale_all_dim=0.707))),
+    "deepseek-v2-groups": (tf.DeepseekV2Config, dict(LATENT, hidden_size=32, num_hidden_layers=2, q_lora_rank=24, kv_lora_rank=40, qk_nope_head_dim=12,
+                                                     qk_rope_head_dim=8, v_head_dim=20, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1,
+                                                     moe_intermediate_size=24, n_group=4, topk_group=2, topk_method="group_limited_greedy",
+                                                     routed_scaling_factor=1.5, attention_bias=True)),
+    "deepseek-v3": (tf.DeepseekV3Config, dict(LATENT, num_hidden_layers=3, q_lora_rank=32, kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32,
+                                              first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, n_group=4, topk_group=2,
+                                              num_mtp_layers=0, rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=8.0,
+                                                                                     original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0))),
+    "deepseek-v3-plain": (tf.DeepseekV3Config, dict(LATENT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=None, kv_lora_rank=24,
+                                                    qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=12, first_k_dense_replace=0, n_routed_experts=5,
+                                                    num_experts_per_tok=2, moe_intermediate_size=16, n_group=1, topk_group=1, norm_topk_prob=False,
+                                                    num_mtp_layers=0, attention_bias=True, tie_word_embeddings=True)),
+    # slopes in place of positions
+    "bloom": (tf.BloomConfig, dict(COMMON, hidden_size=64, n_layer=2, n_head=4)),
+    "bloom-six": (tf.BloomConfig, dict(COMMON, hidden_size=48, n_layer=2, n_head=6, tie_word_embeddings=False)),
+    "mpt": (tf.MptConfig, dict(COMMON, d_model=64, n_layers=2, n_heads=4, max_seq_len=512)),
+    "mpt-six": (tf.MptConfig, dict(COMMON, d_model=48, n_layers=1, n_heads=6, max_seq_len=320, attn_config=dict(softmax_scale=0.3))),
+    "glm4-moe-lite": (tf.Glm4MoeLiteConfig, dict(LATENT, num_hidden_layers=3, q_lora_rank=48, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
+                                                 n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=32)),
+    "glm4-moe-lite-plain": (tf.Glm4MoeLiteConfig, dict(LATENT, hidden_size=32, num_hidden_layers=2, q_lora_rank=20, kv_lora_rank=16, qk_nope_head_dim=8,
+                                                       qk_rope_head_dim=16, v_head_dim=8, n_routed_experts=5, num_experts_per_tok=3, moe_intermediate_size=24,
+                                                       norm_topk_prob=False, mlp_layer_types=["sparse", "dense"])),
 }
 WIDE = set(list(MODELS)[list(MODELS).index("qwen3-next"):])
 LONG_PROMPT = {"gemma4": 170}  # several pages of every group
@@ -233,7 +261,9 @@ SEEDS = {"granite-moe-shared": 1, "gemma4-moe": 202,  # where the usual seed mak
          "qwen3-next": 219, "qwen3-next-plain": 234, "qwen3.5": 232, "qwen3.5-plain": 217, "qwen3.5-moe": 313, "qwen3.5-moe-plain": 224, "granite4-h": 228,
          "granite4-h-dense": 217, "mamba2": 228, "mamba2-plain": 238, "falcon-h1": 232, "falcon-h1-norm": 213, "bamba": 217, "bamba-plain": 211, "nemotron-h": 206,
          "nemotron-h-plain": 239, "nemotron-h-moe": 220, "nemotron-h-latent": 200, "lfm2": 222, "lfm2-plain": 239, "lfm2-moe": 203, "lfm2-moe-plain": 204,
-         "olmo-hybrid": 204, "olmo-hybrid-plain": 227, "gemma3n": 201, "gemma3n-plain": 216, "gemma4-e": 229, "gemma4-e-plain": 236}
+         "olmo-hybrid": 204, "olmo-hybrid-plain": 227, "gemma3n": 201, "gemma3n-plain": 216, "gemma4-e": 229, "gemma4-e-plain": 236, "deepseek-v2": 206,
+         "deepseek-v2-groups": 204, "deepseek-v3": 226, "deepseek-v3-plain": 209, "glm4-moe-lite": 257, "glm4-moe-lite-plain": 209, "bloom": 201, "bloom-six": 201, "mpt": 201,
+         "mpt-six": 201}
 
 
 @contextlib.contextmanager

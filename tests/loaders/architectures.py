@@ -28,10 +28,12 @@ def architectures():
     rows = re.findall(r'^MN_ARCH\("([^"]+)", \w+, (NULL|"[^"]+"),((?:\s*%s)+),' % STRINGS, read("runtime/model/archs.def"), re.M)
     return [(name, pre.strip('"'), joined(special)) for name, pre, special in rows]
 
+FAMILIES = ("families", "families_state", "families_latent")
+
 
 def families():
     """model_type, class, architecture: the rows of families.c."""
-    text = read("loaders/safetensors/families.c") + read("loaders/safetensors/families_state.c")
+    text = "".join(read("loaders/safetensors/%s.c" % name) for name in FAMILIES)
     rows = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "([^"]+)"', text)
     both_ways = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "[^"]+",\s*\.arch_both_ways = "([^"]+)"', text)
     experts = re.findall(r'\.model_type = "([^"]+)",\s*\.class_name = "([^"]+)",\s*\.arch = "[^"]+",\s*\.arch_experts = "([^"]+)"', text)
@@ -89,7 +91,7 @@ def main():
     remarks = set(re.findall(r'^    \{"([^"]+)", \w+, (?:true|false), (?:true|false)\},', read("runtime/convert/remarks.c"), re.M))
     known_pre = set(" ".join(re.findall(r'\{((?:"[^"]*"\s*)+),\s*(?:0|MN_PRE)', read("runtime/text/pretokenizer/gguf_names.c"))).replace('"', " ").split())
     wrong = []
-    if len(rows) != len(re.findall(r'^MN_ARCH\(', read("runtime/model/archs.def"), re.M)) or len(of) != len(re.findall(r'\.model_type = "|\.arch_both_ways = "|\.arch_experts = "|^    QWEN2_VL\(', read("loaders/safetensors/families.c") + read("loaders/safetensors/families_state.c"), re.M)):
+    if len(rows) != len(re.findall(r'^MN_ARCH\(', read("runtime/model/archs.def"), re.M)) or len(of) != len(re.findall(r'\.model_type = "|\.arch_both_ways = "|\.arch_experts = "|^    QWEN2_VL\(', "".join(read("loaders/safetensors/%s.c" % name) for name in FAMILIES), re.M)):
         wrong.append("a list was not understood: %d architectures, %d families" % (len(rows), len(of)))
     if len(remarks) < 10 or len(known_pre) < 10:
         wrong.append("a list was not understood: %d remarks, %d pre-tokenisers" % (len(remarks), len(known_pre)))
