@@ -26,7 +26,7 @@ static const arg_row rows[] = {
     {"--type", "[PATTERN=]TYPE", ARG_TEXTS, F(types), 0, 0, NULL,
      "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4\nnvfp4 iq3_s "
      "iq3_xxs "
-     "iq2_s iq2_xs iq2_xxs q2_k q2_k_s "
+     "iq2_s iq2_xs iq2_xxs iq1_m iq1_s tq2_0 tq1_0 q2_k q2_k_s "
      "q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m (mixes of types)\n(default: as stored); "
      "PATTERN=TYPE: of matrices whose names match the regular\nexpression, as in attn_v=q8_0; more "
      "than once: the first that matches counts"},

@@ -269,7 +269,9 @@ uint32_t mn_convert_fitting(uint32_t dtype, int64_t n) {
         {MN_Q2_K, MN_IQ4_NL},    {MN_Q3_K, MN_IQ4_NL},   {MN_IQ4_XS, MN_IQ4_NL},
         {MN_IQ2_XXS, MN_IQ4_NL}, {MN_IQ2_XS, MN_IQ4_NL}, {MN_IQ2_S, MN_IQ4_NL},
         {MN_IQ3_XXS, MN_IQ4_NL}, {MN_IQ3_S, MN_IQ4_NL},  {MN_NVFP4_64, MN_IQ4_NL},
-        {MN_Q4_K, MN_Q5_0},      {MN_Q5_K, MN_Q5_1},     {MN_Q6_K, MN_Q8_0}};
+        {MN_IQ1_S, MN_IQ4_NL},   {MN_IQ1_M, MN_IQ4_NL},  {MN_TQ1_0, MN_Q4_0},
+        {MN_TQ2_0, MN_Q4_0},     {MN_Q4_K, MN_Q5_0},     {MN_Q5_K, MN_Q5_1},
+        {MN_Q6_K, MN_Q8_0}};
     mn_dtype t;
     if (mn_dtype_by_id(dtype, &t) && n % t.block_elems == 0)
         return dtype;

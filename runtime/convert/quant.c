@@ -200,6 +200,10 @@ static const struct {
     {MN_IQ2_S, mn_quant_iq2_s},
     {MN_IQ3_XXS, mn_quant_iq3_xxs},
     {MN_IQ3_S, mn_quant_iq3_s},
+    {MN_IQ1_S, mn_quant_iq1_s},
+    {MN_IQ1_M, mn_quant_iq1_m},
+    {MN_TQ1_0, mn_quant_tq1_0},
+    {MN_TQ2_0, mn_quant_tq2_0},
 };
 
 bool mn_quant_has(uint32_t dtype) {

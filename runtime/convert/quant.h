@@ -51,6 +51,12 @@ void mn_quant_iq2_s(const float *x, const float *w, uint8_t *out);
 void mn_quant_iq3_xxs(const float *x, const float *w, uint8_t *out);
 void mn_quant_iq3_s(const float *x, const float *w, uint8_t *out);
 
+/* ---- quant_iq1.c: blocks of 256, elements of -1, 0 and 1 ------------------------------------- */
+void mn_quant_iq1_s(const float *x, const float *w, uint8_t *out);
+void mn_quant_iq1_m(const float *x, const float *w, uint8_t *out);
+void mn_quant_tq1_0(const float *x, const float *w, uint8_t *out);
+void mn_quant_tq2_0(const float *x, const float *w, uint8_t *out);
+
 static inline void mn_put_u16(uint8_t *p, uint16_t v) {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);

@@ -6,14 +6,14 @@
  * exact one, not one of some neighbours. The scales of a block are odd multiples of one: that one
  * is searched for with the entries as they were, then each multiple is tried with its neighbours.
  */
-#include "convert/quant.h"
+#include "convert/quant_iq.h"
 #include "grids.h"
 #include <math.h>
 #include <string.h>
 
 typedef float eight __attribute__((vector_size(32)));
 typedef int32_t eight_masks __attribute__((vector_size(32)));
-enum { LANES = 8, MOST_SUMS = 4096, BLOCK = 256 };
+enum { LANES = 8, MOST_SUMS = 8192, BLOCK = 256 };
 
 /* ---- codebooks: [elements of an entry][entries] ---------------------------------------------- */
 #define IQ2_(e, j) ((e) >> 2 * (j)&3) == 0 ? 8 : ((e) >> 2 * (j)&3) == 1 ? 25 : 43
@@ -52,17 +52,16 @@ static const float iq3_xxs[4][256] = {{MN_GRID_IQ3_XXS(IQ3_0)},
 static const float iq3_s[4][512] = {
     {MN_GRID_IQ3_S(ODD_0)}, {MN_GRID_IQ3_S(ODD_1)}, {MN_GRID_IQ3_S(ODD_2)}, {MN_GRID_IQ3_S(ODD_3)}};
 
-typedef struct {
-    int n, size;         /* entries; elements of one */
-    int group;           /* elements with one scale */
-    bool even;           /* of eight elements an even number is negative */
-    float top;           /* the largest value */
-    const float *values; /* [size][n] */
-} codebook;
-static const codebook books[] = {
-    {256, 8, 32, true, 43, iq2_xxs[0]}, {512, 8, 16, true, 43, iq2_xs[0]},
-    {1024, 8, 16, false, 43, iq2_s[0]}, {256, 4, 32, true, 62, iq3_xxs[0]},
-    {512, 4, 32, false, 15, iq3_s[0]},
+static const float tried_iq[MN_IQ_TRIED] = {0.6f, 0.75f, 0.9f, 1.05f};
+#define BOOK(count, elems, of_group, is_even, largest, table)                                      \
+    {                                                                                              \
+        .n = (count), .stride = (count), .size = (elems), .group = (of_group), .levels = 16,       \
+        .even = (is_even), .top = (largest), .tried = tried_iq, .values = (table)                  \
+    }
+static const mn_codebook books[] = {
+    BOOK(256, 8, 32, true, 43, iq2_xxs[0]), BOOK(512, 8, 16, true, 43, iq2_xs[0]),
+    BOOK(1024, 8, 16, false, 43, iq2_s[0]), BOOK(256, 4, 32, true, 62, iq3_xxs[0]),
+    BOOK(512, 4, 32, false, 15, iq3_s[0]),
 };
 
 /* ---- a group of elements with one scale ------------------------------------------------------ */
@@ -85,13 +84,13 @@ typedef struct {
 } entry_sums;
 
 /* Of the `size` elements at a. */
-MN_FAST static void sum_entries(const codebook *c, const float *a, const float *w, float *twice_a,
-                                float *b) {
+MN_FAST static void sum_entries(const mn_codebook *c, const float *a, const float *w,
+                                float *twice_a, float *b) {
     for (int e = 0; e < c->n; e += LANES) {
         eight sum_a = iq_all(0);
         eight sum_b = iq_all(0);
         for (int j = 0; j < c->size; j++) {
-            const eight v = iq_load(c->values + j * c->n + e);
+            const eight v = iq_load(c->values + j * c->stride + e);
             const eight wv = iq_all(w[j]) * v;
             sum_a += iq_all(2 * a[j]) * wv;
             sum_b += wv * v;
@@ -100,7 +99,7 @@ MN_FAST static void sum_entries(const codebook *c, const float *a, const float *
         memcpy(b + e, &sum_b, sizeof sum_b);
     }
 }
-static void sum_group(const codebook *c, const float *a, const float *w, entry_sums *o) {
+static void sum_group(const mn_codebook *c, const float *a, const float *w, entry_sums *o) {
     for (int i = 0; i < c->group / c->size; i++)
         sum_entries(c, a + i * c->size, w + i * c->size, o->twice_a + i * c->n, o->b + i * c->n);
 }
@@ -127,7 +126,8 @@ MN_FAST static int best_entry(const float *twice_a, const float *b, int n, float
 typedef struct {
     float a, b;
 } chosen;
-static chosen choose_entries(const codebook *c, const entry_sums *sums, float s, uint16_t *codes) {
+static chosen choose_entries(const mn_codebook *c, const entry_sums *sums, float s,
+                             uint16_t *codes) {
     chosen o = {0, 0};
     for (int i = 0; i < c->group / c->size; i++) {
         const int e = best_entry(sums->twice_a + i * c->n, sums->b + i * c->n, c->n, s);
@@ -139,21 +139,19 @@ static chosen choose_entries(const codebook *c, const entry_sums *sums, float s,
     return o;
 }
 
-/* The scale that the largest element asks for, times these. */
-static const float tried[] = {0.6f, 0.75f, 0.9f, 1.05f};
 enum { IQ_ROUNDS = 1 };
 
 /* The best scale of a group, whichever: *s, 0 if there is none. Returns B. */
-static float fit_group(const codebook *c, const entry_sums *sums, float largest, float *s) {
+static float fit_group(const mn_codebook *c, const entry_sums *sums, float largest, float *s) {
     chosen best = {0, 0};
     *s = 0;
-    for (size_t k = 0; k < MN_COUNT(tried) + IQ_ROUNDS && largest > 1e-30f; k++) {
-        const float by = k < MN_COUNT(tried) ? largest / c->top * tried[k] : *s;
+    for (int k = 0; k < MN_IQ_TRIED + IQ_ROUNDS && largest > 1e-30f; k++) {
+        const float by = k < MN_IQ_TRIED ? largest / c->top * c->tried[k] : *s;
         const chosen o = choose_entries(c, sums, by, NULL);
         if (o.a > 0 && o.b > 0 && (best.b <= 0 || o.a * o.a * best.b > best.a * best.a * o.b)) {
             best = o;
             *s = o.a / o.b;
-        } else if (k >= MN_COUNT(tried)) {
+        } else if (k >= MN_IQ_TRIED) {
             break;
         }
     }
@@ -161,17 +159,14 @@ static float fit_group(const codebook *c, const entry_sums *sums, float largest,
 }
 
 /* ---- a block --------------------------------------------------------------------------------- */
-typedef struct {
-    uint16_t code[64];
-    uint8_t sign[32];  /* of eight elements each */
-    uint8_t level[16]; /* a group's scale is 2 level + 1 times that of the block */
-    float scale;
-} iq_block;
-
-/* Magnitudes and signs. Where an odd number is negative and must not be, the element that costs
- * least gets the other sign: its magnitude is negative. */
-static void part_signs(const codebook *c, const float *x, const float *w, float *a,
+/* Magnitudes and signs, unless the values have signs. Where an odd number is negative and must not
+ * be, the element that costs least gets the other sign: its magnitude is negative. */
+static void part_signs(const mn_codebook *c, const float *x, const float *w, float *a,
                        uint8_t sign[32]) {
+    if (c->is_signed) {
+        memcpy(a, x, BLOCK * sizeof *a);
+        return;
+    }
     for (int i = 0; i < BLOCK; i += 8) {
         int least = 0;
         int bits = 0;
@@ -192,23 +187,25 @@ static void part_signs(const codebook *c, const float *x, const float *w, float 
 }
 
 /* The nearest odd multiple of t, as (multiple - 1) / 2. */
-static int level_of(float s, float t) {
+static int level_of(const mn_codebook *c, float s, float t) {
     const int level = (int)floorf(s / t * 0.5f);
-    return MN_MIN(MN_MAX(level, 0), 15);
+    return MN_MIN(MN_MAX(level, 0), c->levels - 1);
 }
 
 /* The scale of the block by what its groups want: s and b of each. */
-static float block_scale(const float *s, const float *b, int n) {
+static float block_scale(const mn_codebook *c, const float *s, const float *b) {
+    const int n = BLOCK / c->group;
+    const float range = (float)c->levels / 16;
     float most = 0;
     float best = 0;
     float least = INFINITY;
     for (int i = 0; i < n; i++)
         most = s[i] > most ? s[i] : most;
     for (int k = 0; k < 40 && most > 0; k++) {
-        const float t = most / (13 + 0.5f * (float)k);
+        const float t = most / (range * (13 + 0.5f * (float)k));
         float error = 0;
         for (int i = 0; i < n; i++) {
-            const float off = s[i] - t * (float)(2 * level_of(s[i], t) + 1);
+            const float off = s[i] - t * (float)(2 * level_of(c, s[i], t) + 1);
             error += b[i] * off * off;
         }
         if (error < least) {
@@ -220,12 +217,12 @@ static float block_scale(const float *s, const float *b, int n) {
 }
 
 /* Level and codes of group i, with what they leave of the error taken off. */
-static chosen settle_group(const codebook *c, const entry_sums *sums, float s, float t,
+static chosen settle_group(const mn_codebook *c, const entry_sums *sums, float s, float t,
                            uint8_t *level, uint16_t *codes) {
-    const int near = level_of(s, t);
+    const int near = level_of(c, s, t);
     chosen best = {0, 0};
     float least = INFINITY;
-    for (int l = MN_MAX(near - 1, 0); l <= MN_MIN(near + 1, 15); l++) {
+    for (int l = MN_MAX(near - 1, 0); l <= MN_MIN(near + 1, c->levels - 1); l++) {
         const float by = t * (float)(2 * l + 1);
         const chosen o = choose_entries(c, sums, by, NULL);
         const float error = by * (by * o.b - 2 * o.a);
@@ -239,9 +236,30 @@ static chosen settle_group(const codebook *c, const entry_sums *sums, float s, f
     return best;
 }
 
-static void fit_block(const codebook *c, const float *x, const float *w, iq_block *o) {
-    const int n = BLOCK / c->group;
-    const int per = c->group / c->size;
+/* The best scale of group i, whichever, with any of the forms; of the one that explains most. */
+static void fit_forms(const mn_codebook *forms, int n_forms, const float *a, const float *w, int i,
+                      float *s, float *b, uint8_t *form) {
+    const int at = i * forms->group;
+    entry_sums sums;
+    float most = -1;
+    for (int k = 0; k < n_forms; k++) {
+        float by;
+        sum_group(&forms[k], a + at, w + at, &sums);
+        const float left =
+            fit_group(&forms[k], &sums, fabsf(mn_extreme(a + at, forms->group)), &by);
+        if (by * by * left > most) {
+            most = by * by * left;
+            *s = by;
+            *b = left;
+            *form = (uint8_t)k;
+        }
+    }
+}
+
+void mn_iq_fit(const mn_codebook *forms, int n_forms, const float *x, const float *w,
+               mn_iq_block *o) {
+    const int n = BLOCK / forms->group;
+    const int per = forms->group / forms->size;
     entry_sums sums;
     float a[BLOCK];
     float s[16];
@@ -249,14 +267,12 @@ static void fit_block(const codebook *c, const float *x, const float *w, iq_bloc
     double num = 0;
     double den = 0;
     memset(o, 0, sizeof *o);
-    part_signs(c, x, w, a, o->sign);
-    for (int i = 0; i < n; i++) {
-        const int at = i * c->group;
-        sum_group(c, a + at, w + at, &sums);
-        b[i] = fit_group(c, &sums, fabsf(mn_extreme(x + at, c->group)), &s[i]);
-    }
-    const float t = block_scale(s, b, n);
+    part_signs(forms, x, w, a, o->sign);
+    for (int i = 0; i < n; i++)
+        fit_forms(forms, n_forms, a, w, i, &s[i], &b[i], &o->form[i]);
+    const float t = block_scale(forms, s, b);
     for (int i = 0; i < n && t > 0; i++) {
+        const mn_codebook *c = &forms[o->form[i]];
         const int at = i * c->group;
         sum_group(c, a + at, w + at, &sums);
         const chosen best =
@@ -274,7 +290,7 @@ static void put_u32(uint8_t *p, uint32_t v) {
         p[i] = (uint8_t)v;
 }
 /* Signs of 32 elements, seven bits of each eight, and a scale. */
-static uint32_t signs_and_scale(const iq_block *o, int i) {
+static uint32_t signs_and_scale(const mn_iq_block *o, int i) {
     uint32_t v = (uint32_t)o->level[i] << 28;
     for (int j = 0; j < 4; j++)
         v |= (uint32_t)(o->sign[4 * i + j] & 127) << 7 * j;
@@ -282,8 +298,8 @@ static uint32_t signs_and_scale(const iq_block *o, int i) {
 }
 
 void mn_quant_iq2_xxs(const float *x, const float *w, uint8_t *out) {
-    iq_block o;
-    fit_block(&books[0], x, w, &o);
+    mn_iq_block o;
+    mn_iq_fit(&books[0], 1, x, w, &o);
     mn_put_half(out, 8 * o.scale);
     for (int i = 0; i < 8; i++) {
         for (int j = 0; j < 4; j++)
@@ -293,14 +309,14 @@ void mn_quant_iq2_xxs(const float *x, const float *w, uint8_t *out) {
 }
 
 /* Of 16 elements each. */
-static void put_levels(const iq_block *o, int n, uint8_t *out) {
+static void put_levels(const mn_iq_block *o, int n, uint8_t *out) {
     for (int i = 0; i < n; i += 2)
         out[i / 2] = (uint8_t)(o->level[i] | o->level[i + 1] << 4);
 }
 
 void mn_quant_iq2_xs(const float *x, const float *w, uint8_t *out) {
-    iq_block o;
-    fit_block(&books[1], x, w, &o);
+    mn_iq_block o;
+    mn_iq_fit(&books[1], 1, x, w, &o);
     mn_put_half(out, 8 * o.scale);
     for (int i = 0; i < 32; i++)
         mn_put_u16(out + 2 + 2 * i, (uint16_t)(o.code[i] | (o.sign[i] & 127) << 9));
@@ -308,8 +324,8 @@ void mn_quant_iq2_xs(const float *x, const float *w, uint8_t *out) {
 }
 
 void mn_quant_iq2_s(const float *x, const float *w, uint8_t *out) {
-    iq_block o;
-    fit_block(&books[2], x, w, &o);
+    mn_iq_block o;
+    mn_iq_fit(&books[2], 1, x, w, &o);
     mn_put_half(out, 8 * o.scale);
     memset(out + 66, 0, 8);
     for (int i = 0; i < 32; i++) {
@@ -321,8 +337,8 @@ void mn_quant_iq2_s(const float *x, const float *w, uint8_t *out) {
 }
 
 void mn_quant_iq3_xxs(const float *x, const float *w, uint8_t *out) {
-    iq_block o;
-    fit_block(&books[3], x, w, &o);
+    mn_iq_block o;
+    mn_iq_fit(&books[3], 1, x, w, &o);
     mn_put_half(out, 4 * o.scale);
     for (int i = 0; i < 64; i++)
         out[2 + i] = (uint8_t)o.code[i];
@@ -331,8 +347,8 @@ void mn_quant_iq3_xxs(const float *x, const float *w, uint8_t *out) {
 }
 
 void mn_quant_iq3_s(const float *x, const float *w, uint8_t *out) {
-    iq_block o;
-    fit_block(&books[4], x, w, &o);
+    mn_iq_block o;
+    mn_iq_fit(&books[4], 1, x, w, &o);
     mn_put_half(out, o.scale);
     memset(out + 66, 0, 8);
     for (int i = 0; i < 64; i++) {

@@ -19,6 +19,8 @@ static const mn_convert_type kinds[] = {
     {"iq2_xxs", MN_IQ2_XXS, MN_MIX_NONE, 19}, {"iq2_xs", MN_IQ2_XS, MN_MIX_NONE, 20},
     {"iq2_s", MN_IQ2_S, MN_MIX_NONE, 28},     {"iq3_xxs", MN_IQ3_XXS, MN_MIX_NONE, 23},
     {"iq3_s", MN_IQ3_S, MN_MIX_NONE, 26},     {"nvfp4", MN_NVFP4_64, MN_MIX_NONE, 39},
+    {"iq1_s", MN_IQ1_S, MN_MIX_NONE, 24},     {"iq1_m", MN_IQ1_M, MN_MIX_NONE, 31},
+    {"tq1_0", MN_TQ1_0, MN_MIX_NONE, 36},     {"tq2_0", MN_TQ2_0, MN_MIX_NONE, 37},
 };
 
 const mn_convert_type *mn_convert_type_find(const char *name) {

@@ -142,7 +142,8 @@ static void errors_of_codebooks(void **state) {
         double plain, weighted;
     } rows[] = {
         {"iq2_xxs", 0.108, 0.0530},  {"iq2_xs", 0.083, 0.0391},  {"iq2_s", 0.0585, 0.0326},
-        {"iq3_xxs", 0.0320, 0.0136}, {"iq3_s", 0.0170, 0.00851},
+        {"iq3_xxs", 0.0320, 0.0136}, {"iq3_s", 0.0170, 0.00851}, {"iq1_s", 0.200, 0.128},
+        {"iq1_m", 0.173, 0.0945},    {"tq1_0", 0.191, 0.177},    {"tq2_0", 0.191, 0.177},
     };
     (void)state;
     gaussian(1.5f);
@@ -168,6 +169,23 @@ static void errors_of_codebooks(void **state) {
     assert_true(mn_dtype_by_id(MN_IQ2_XS, &t));
     read_back(t, N, back);
     assert_memory_equal(back, values, sizeof back);
+}
+
+/* Weights that are ternary come back as they were. */
+static void ternary_weights(void **state) {
+    static const uint32_t ids[] = {MN_TQ1_0, MN_TQ2_0};
+    (void)state;
+    seed = 7;
+    for (int i = 0; i < N; i++)
+        values[i] = (float)((int)(draw() % 3) - 1) * (float)(1 + i / 256) / 64;
+    for (size_t i = 0; i < MN_COUNT(ids); i++) {
+        mn_dtype t;
+        assert_true(mn_dtype_by_id(ids[i], &t));
+        mn_quant_row(t.id, values, NULL, N, bytes);
+        read_back(t, N, back);
+        for (int k = 0; k < N; k++)
+            assert_true(back[k] == values[k]);
+    }
 }
 
 static double weighted_error(void) {
@@ -356,6 +374,7 @@ int main(void) {
         cmocka_unit_test(scales_are_solved_for),
         cmocka_unit_test(errors_of_nvfp4),
         cmocka_unit_test(errors_of_codebooks),
+        cmocka_unit_test(ternary_weights),
         cmocka_unit_test(errors_by_weights),
         cmocka_unit_test(bf16_ties),
         cmocka_unit_test(odd_blocks),
