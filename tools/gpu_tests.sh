@@ -87,7 +87,7 @@ fixtures() { # CASE
 }
 # What the scripts of tests/golden make: packed types, files of other converters, configurations.
 models() {
-    for words in "packed.py mlx" "packed.py f8" "packed.py nvfp4" "packed.py compressed" "packed.py gptq" "packed.py awq" "few_bits.py $minerva" gguf_forms.py configs.py; do
+    for words in "packed.py mlx" "packed.py f8" "packed.py nvfp4" "packed.py compressed" "packed.py gptq" "packed.py awq" "packed.py hqq" "packed.py torchao" "few_bits.py $minerva" gguf_forms.py configs.py; do
         # shellcheck disable=SC2086 # words
         GOLDEN_DEVICES=cuda python3 "$here"/tests/golden/$words >"${TMPDIR:-/tmp}/models.said" 2>&1 || { echo "FAIL  $words"; grep -E "^(FAIL|not ok)|Error" "${TMPDIR:-/tmp}/models.said" | head -20; return 1; }
     done

@@ -9,6 +9,10 @@ uint32_t affine_word(const mn_parsed_tensor *t, int64_t i) {
     return word;
 }
 
+double affine_value(const mn_parsed_tensor *t, int64_t at) {
+    return mn_plane_value(t->dtype.id, (const uint8_t *)t->plane.ptr + at);
+}
+
 mn_status packed_bad(const mn_parsed_tensor *t, const char *expected, mn_error *err) {
     return mnl_fail(err, MN_BAD_FILE,
                     "tensor '%.*s' (%s, %u dimensions, the first is %lld): expected %s",
@@ -66,8 +70,8 @@ static bool pick_type(const affine_matrix *m, mn_dtype *out) {
 static bool affine_type(const affine_matrix *m, mn_dtype *out) {
     if (m->order)
         return pick_type(m, out);
-    static const uint32_t ids[][2] = {
-        {2, MN_MLX2_32}, {3, MN_MLX3_32}, {4, MN_MLX4_32}, {6, MN_MLX6_32}, {8, MN_MLX8_32}};
+    static const uint32_t ids[][2] = {{2, MN_MLX2_32}, {3, MN_MLX3_32}, {4, MN_MLX4_32},
+                                      {5, MN_MLX5_32}, {6, MN_MLX6_32}, {8, MN_MLX8_32}};
     const int64_t g = type_group(m->group);
     for (uint32_t i = 0; i < MN_COUNT(ids) && g && m->cols % m->group == 0; i++)
         if (ids[i][0] == m->bits)
@@ -105,7 +109,7 @@ static void put_bias(affine_job *j, double bias, uint8_t *to) {
         kept = mn_bf16_to_f32(high);
         memcpy(to, &high, sizeof high);
     }
-    if (!((double)kept == bias) && bias == bias)
+    if (!((double)kept == bias) && bias == bias && !j->m->bias_at)
         j->rounded = true;
 }
 
@@ -117,6 +121,14 @@ static void put_scale(affine_job *j, int64_t i, const uint8_t *at) {
     memcpy(to, &scale, sizeof scale);
 }
 
+static double bias_of(const affine_matrix *m, int64_t n, int64_t g, double scale) {
+    if (m->bias_at)
+        return m->bias_at(m, n, g);
+    if (m->zero)
+        return -m->zero_at(m, n, g) * scale;
+    return -(double)m->middle * scale;
+}
+
 /* Scales and biases of row n. */
 static void affine_scales(affine_job *j, int64_t n) {
     const affine_matrix *m = j->m;
@@ -126,13 +138,12 @@ static void affine_scales(affine_job *j, int64_t n) {
         const int64_t g = i * j->group / m->group;
         const uint8_t *at =
             (const uint8_t *)m->scale->plane.ptr + n * m->scale_row + g * m->scale_col;
-        const double zero = m->zero ? m->zero_at(m, n, g) : (double)m->middle;
         if (j->pick)
             put_scale(j, n * j->groups + i, at);
         else if (j->scales)
             memcpy(j->scales + (n * j->groups + i) * es, at, (size_t)es);
-        put_bias(j, -zero * mn_plane_value(m->scale->dtype.id, at),
-                 j->biases + (n * j->groups + i) * bs);
+        const double scale = mn_plane_value(m->scale->dtype.id, at);
+        put_bias(j, bias_of(m, n, g, scale), j->biases + (n * j->groups + i) * bs);
     }
 }
 
@@ -244,13 +255,12 @@ static mn_status affine_planes(mn_parsed *p, const affine_job *j, mn_dtype type,
 mn_status affine_make(mn_parsed *p, const affine_matrix *m, mn_error *err) {
     mn_dtype type;
     if (!affine_type(m, &type))
-        return mnl_fail(
-            err, MN_UNSUPPORTED,
-            "tensor '%.*s': %u bits in groups of %lld of %lld columns%s; expected 2, 3, "
-            "4 or 8 bits in whole groups of a multiple of 32%s",
-            MN_STR_ARG(m->t->native), m->bits, (long long)m->group, (long long)m->cols,
-            m->order ? ", in the order of activations (act-order)" : "",
-            m->order ? "; 4 or 8 where g_idx has another order" : "");
+        return mnl_fail(err, MN_UNSUPPORTED,
+                        "tensor '%.*s': %u bits in groups of %lld of %lld columns%s; expected 2 to "
+                        "6 or 8 bits in whole groups of a multiple of 32%s",
+                        MN_STR_ARG(m->t->native), m->bits, (long long)m->group, (long long)m->cols,
+                        m->order ? ", in the order of activations (act-order)" : "",
+                        m->order ? "; 4 or 8 where g_idx has another order" : "");
     if (!is_scale_type(m->scale->dtype.id))
         return packed_bad(m->scale, "scales of f16, bf16 or f32", err);
     affine_job j = {.m = m, .group = type.block_elems, .groups = m->cols / type.block_elems};

@@ -13,6 +13,7 @@ struct affine_matrix {
     int64_t rows, cols;
     int64_t group; /* columns that share a scale */
     uint32_t bits;
+    uint32_t stored_bits; /* of a code in the file, for `codes`; 0: bits */
     /* moves the codes of rows [n, n + count) to `to`, rows of cols * bits / 8 bytes; count
      * <= AFFINE_ROWS. NULL: they lie in the file as they should */
     void (*codes)(const affine_matrix *m, int64_t n, int64_t count, uint8_t *to);
@@ -21,6 +22,9 @@ struct affine_matrix {
     const mn_parsed_tensor *zero; /* NULL: `middle` for all */
     /* of row n and group g, in codes; of finite values */
     double (*zero_at)(const affine_matrix *m, int64_t n, int64_t g);
+    /* The bias of row n and group g, of formats that do not store small integers: rounded to F32
+     * where it is no value of it. NULL: -zero * scale */
+    double (*bias_at)(const affine_matrix *m, int64_t n, int64_t g);
     int64_t middle;
     int64_t added;                 /* to zeros as stored */
     const mn_parsed_tensor *order; /* the group of each column; NULL: group after group */
@@ -37,7 +41,9 @@ uint32_t affine_word(const mn_parsed_tensor *t, int64_t i); /* word i of its dat
 typedef struct {
     mn_str stem; /* "model.layers.0.mlp.up_proj" */
     mn_parsed_tensor *data, *scale, *zero, *shape, *order, *whole, *bias;
+    mn_parsed_tensor *axis, *packing;                    /* of HQQ; axis is of no dimensions */
     mn_parsed_tensor *map, *state, *nested, *nested_map; /* of bitsandbytes */
+    bool is_fp4;                                         /* its state is of fp4, not of nf4 */
 } packed_matrix;
 /* For MN_BAD_FILE of one of them. */
 mn_status packed_bad(const mn_parsed_tensor *t, const char *expected, mn_error *err);
@@ -54,6 +60,11 @@ mn_status columns_read(mn_parsed *p, const packed_matrix *x, const cJSON *config
 /* bnb.c: what bitsandbytes packs in 4 bits, and its int8 */
 mn_status nf4_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
 mn_status int8_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
+/* hqq.c: X.W_q; torchao.c: X._weight_qdata */
+mn_status hqq_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
+mn_status torchao_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn_error *err);
+/* The value of a scale or zero at `at`, of F16, BF16 or F32. */
+double affine_value(const mn_parsed_tensor *t, int64_t at);
 /* methods.c: quantization_config says that X.qweight is packed as AWQ does it; that X.weight is as
  * bitsandbytes does it */
 bool method_is_awq(const cJSON *config);

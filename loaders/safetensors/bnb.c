@@ -1,10 +1,10 @@
 /* bnb.c -- matrices as bitsandbytes stores them.
  *
- * nf4: X.weight, U8 [N * K / 2, 1], codes of all rows behind one another, the first in the high
- * nibble; X.weight.absmax, a scale for each `blocksize` codes, F32, or U8 where scales are
+ * nf4, fp4: X.weight, U8 [N * K / 2, 1], codes of all rows behind one another, the first in the
+ * high nibble; X.weight.absmax, a scale for each `blocksize` codes, F32, or U8 where scales are
  * quantised, too: then X.weight.nested_absmax and X.weight.nested_quant_map say what these are.
- * X.weight.quant_map is the table of values, X.weight.quant_state.bitsandbytes__nf4 JSON with the
- * shape. Codes stay where they are, and so do scales of F32 in blocks of 64.
+ * X.weight.quant_map is the table of values, X.weight.quant_state.bitsandbytes__nf4 (or __fp4) JSON
+ * with the shape. Codes stay where they are, and so do scales of F32 in blocks of 64.
  *
  * int8: X.weight, I8 [N, K]; X.SCB, F32 [N]: x = code * SCB / 127. */
 #include "affine.h"
@@ -73,11 +73,11 @@ static mn_status nf4_state_of(const mn_parsed *p, const mn_parsed_tensor *t, nf4
 }
 
 /* The table is the one that the type has: to seven digits, as others may print it. */
-static bool is_nf4_map(const mn_parsed_tensor *map) {
+static bool is_map_of(const mn_parsed_tensor *map, const float *values) {
     if (!bnb_holds(map, MN_F32, MAP))
         return false;
     for (int64_t i = 0; i < MAP; i++) {
-        const float off = bnb_f32(map, i) - mn_nf4_values[i];
+        const float off = bnb_f32(map, i) - values[i];
         if (!(fabsf(off) < 1e-6f))
             return false;
     }
@@ -114,7 +114,9 @@ static mn_status nf4_check(const packed_matrix *x, const nf4_state *s, mn_error 
                         "multiples of %d",
                         MN_STR_ARG(x->data->native), (long long)s->cols, (long long)s->block,
                         BLOCK);
-    if (!is_nf4_map(x->map))
+    if (x->is_fp4 && !is_map_of(x->map, mn_fp4_values))
+        return packed_bad(table, "the table of FP4 in X.weight.quant_map", err);
+    if (!x->is_fp4 && !is_map_of(x->map, mn_nf4_values))
         return packed_bad(table, "the table of NF4 in X.weight.quant_map", err);
     return nf4_check_scales(x, s, (n + s->block - 1) / s->block, err);
 }
@@ -164,9 +166,11 @@ mn_status nf4_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn
     (void)config;
     mn_parsed_tensor *t = x->data;
     nf4_state s = {0};
+    const uint32_t id = x->is_fp4 ? MN_FP4_64 : MN_NF4_64;
     if (!x->state || !x->scale)
-        return packed_bad(t, "X.weight.absmax and X.weight.quant_state.bitsandbytes__nf4 beside it",
-                          err);
+        return packed_bad(
+            t, "X.weight.absmax and X.weight.quant_state.bitsandbytes__nf4 or __fp4 beside it",
+            err);
     mn_status st = nf4_state_of(p, x->state, &s, err);
     if (!st)
         st = nf4_check(x, &s, err);
@@ -174,9 +178,9 @@ mn_status nf4_read(mn_parsed *p, const packed_matrix *x, const cJSON *config, mn
         return st;
     const void *scales = nf4_scales(p, x, &s);
     mn_plane *planes = mn_tensor_planes(p, t, 1, 2);
-    if (!scales || !planes || !mn_dtype_by_id(MN_NF4_64, &t->dtype))
+    if (!scales || !planes || !mn_dtype_by_id(id, &t->dtype))
         return mnl_fail_memory(err);
-    nf4_plane(&planes[0], MN_NF4_64, t->plane.ptr, &s, s.cols, t->dtype.block_bytes);
+    nf4_plane(&planes[0], id, t->plane.ptr, &s, s.cols, t->dtype.block_bytes);
     nf4_plane(&planes[1], MN_F32, scales, &s, s.cols / BLOCK, sizeof(float));
     planes[1].kind = MN_PLANE_SCALE;
     t->n_dim = 2;

@@ -1,7 +1,8 @@
 /* compressed.c -- matrices as compressed-tensors packs them. Integers: X.weight_packed, words of 32
- * bits of codes of a row, the first in the lowest bits; X.weight_scale, [N, groups], [N, 1] or one;
- * X.weight_shape, [N, K]. Codes and zeros are stored with 2^(bits - 1) added. X.weight_zero_point,
- * where there is one: I32, packed along the rows [N * bits / 32, groups], or I8 [N, groups].
+ * bits, a stream of the codes of a row, the first in the lowest bits; X.weight_scale, [N, groups],
+ * [N, 1] or one; X.weight_shape, [N, K]. Codes and zeros are stored with 2^(bits - 1) added.
+ * X.weight_zero_point, where there is one: I32, packed along the rows [N * bits / 32, groups], or
+ * I8 [N, groups].
  *
  * int-quantized: X.weight, I8 [N, K]; scales and zeros (I8) as above.
  *
@@ -26,9 +27,12 @@ static int64_t shape_at(const mn_parsed_tensor *shape, int64_t i) {
 
 /* The zero of row n and group g, words along the rows. */
 static double packed_zero(const affine_matrix *m, int64_t n, int64_t g) {
-    const int64_t per_word = 32 / m->bits;
-    const uint32_t word = affine_word(m->zero, n / per_word * m->zero->dim[1] + g);
-    return word >> n % per_word * m->bits & ((1u << m->bits) - 1);
+    const int64_t bit = n * m->bits;
+    const int64_t groups = m->zero->dim[1];
+    uint64_t words = affine_word(m->zero, bit / 32 * groups + g);
+    if (bit % 32 + m->bits > 32)
+        words |= (uint64_t)affine_word(m->zero, (bit / 32 + 1) * groups + g) << 32;
+    return (double)(words >> bit % 32 & ((1u << m->bits) - 1));
 }
 
 static double byte_zero(const affine_matrix *m, int64_t n, int64_t g) {
@@ -54,9 +58,8 @@ static mn_status compressed_zeros(const mn_parsed_tensor *zero, int64_t groups, 
                                   mn_error *err) {
     if (!zero)
         return MN_OK;
-    const int64_t per_word = 32 / m->bits;
     const bool words = zero->dtype.id == MN_I32;
-    const int64_t rows = words ? (m->rows + per_word - 1) / per_word : m->rows;
+    const int64_t rows = words ? (m->rows * m->bits + 31) / 32 : m->rows;
     if ((!words && zero->dtype.id != MN_I8) || zero->n_dim != 2 || zero->dim[0] != rows ||
         zero->dim[1] != groups)
         return packed_bad(zero, "a zero for each scale, packed in words along the rows, or in i8",
@@ -81,7 +84,7 @@ static mn_status compressed_shape(const packed_matrix *x, affine_matrix *m, int6
         t->dim[1] > INT64_MAX / 32 || t->dim[1] * 32 % m->cols || t->dim[1] * 32 / m->cols > 8)
         return mnl_fail(err, MN_UNSUPPORTED,
                         "tensor '%.*s' (%s, %lld words a row): its shape is [%lld, %lld]; expected "
-                        "rows of words that 2, 4 or 8 bits fill",
+                        "rows of words that whole numbers of bits fill",
                         MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
                         (long long)t->dim[t->n_dim - 1], (long long)m->rows, (long long)m->cols);
     m->bits = (uint32_t)(t->dim[1] * 32 / m->cols);
@@ -173,7 +176,7 @@ static mn_status e2m1_read(mn_parsed *p, const packed_matrix *x, mn_error *err) 
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
-/* Words that no code straddles are a stream of bits: of bits that divide 32 they stay in place. */
+/* The words of a row are a stream of bits, as those of an affine type: they stay in place. */
 mn_status compressed_read(mn_parsed *p, const packed_matrix *x, const cJSON *config,
                           mn_error *err) {
     (void)config;
@@ -182,11 +185,6 @@ mn_status compressed_read(mn_parsed *p, const packed_matrix *x, const cJSON *con
         return e2m1_read(p, x, err);
     affine_matrix m = {.t = x->data, .scale = x->scale};
     mn_status status = compressed_shape(x, &m, &groups, err);
-    if (!status && 32 % m.bits)
-        return mnl_fail(err, MN_UNSUPPORTED,
-                        "tensor '%.*s': codes of %u bits, which do not fill words; expected 2, 4 "
-                        "or 8 bits",
-                        MN_STR_ARG(x->data->native), m.bits);
     if (!status)
         status = compressed_zeros(x->zero, groups, &m, err);
     if (!status)

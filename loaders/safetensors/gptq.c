@@ -57,6 +57,11 @@ static double gptq_zero(const affine_matrix *m, int64_t n, int64_t g) {
     return (double)(mn_bit_stream(row, n, m->bits) + m->added);
 }
 
+/* Others have planes of bits (gptq_p). */
+static bool has_gptq_bits(int64_t bits) {
+    return bits == 2 || bits == 3 || bits == 4 || bits == 8;
+}
+
 static mn_status gptq_read(mn_parsed *p, const packed_matrix *x, const cJSON *config,
                            mn_error *err) {
     affine_matrix m;
@@ -64,7 +69,7 @@ static mn_status gptq_read(mn_parsed *p, const packed_matrix *x, const cJSON *co
     if (status)
         return status;
     const int64_t zero_bits = x->zero->dim[1] > INT64_MAX / 32 ? 0 : x->zero->dim[1] * 32;
-    if (zero_bits % m.rows || zero_bits / m.rows < 1 || zero_bits / m.rows > 8)
+    if (zero_bits % m.rows || !has_gptq_bits(zero_bits / m.rows))
         return packed_bad(x->zero, "zeros of 2, 3, 4 or 8 bits for each row of the matrix", err);
     m.bits = (uint32_t)(zero_bits / m.rows);
     if (x->data->dim[1] != m.rows || x->data->dim[0] > INT64_MAX / 32 ||

@@ -462,6 +462,9 @@ static const packed_format packed_formats[] = {
     {".qweight", ".scales", ".qzeros", NULL, ".g_idx", NULL, ".bias", MN_DTYPE_NONE, false,
      columns_read},
     {".weight", ".weight.absmax", NULL, NULL, NULL, NULL, NULL, MN_U8, true, nf4_read},
+    {".W_q", ".scale", ".zero", ".shape", NULL, NULL, NULL, MN_DTYPE_NONE, false, hqq_read},
+    {"._weight_qdata", "._weight_scale", "._weight_zero_point", NULL, NULL,
+     "._weight_act_pre_scale", NULL, MN_DTYPE_NONE, false, torchao_read},
     {".weight", ".SCB", NULL, ".weight_format", NULL, NULL, NULL, MN_I8, true, int8_read},
 };
 
@@ -492,10 +495,15 @@ static void packed_find(const mn_parsed *p, const name_index *x, const packed_fo
     for (size_t i = 0; i < MN_COUNT(endings); i++)
         if (endings[i])
             *to[i] = packed_member(p, x, out->stem, endings[i]);
+    out->axis = packed_member(p, x, out->stem, ".axis");
+    out->packing = packed_member(p, x, out->stem, ".packing");
     if (!f->is_bnb)
         return;
     out->map = packed_member(p, x, out->stem, ".weight.quant_map");
     out->state = packed_member(p, x, out->stem, ".weight.quant_state.bitsandbytes__nf4");
+    out->is_fp4 = !out->state;
+    if (out->is_fp4)
+        out->state = packed_member(p, x, out->stem, ".weight.quant_state.bitsandbytes__fp4");
     out->nested = packed_member(p, x, out->stem, ".weight.nested_absmax");
     out->nested_map = packed_member(p, x, out->stem, ".weight.nested_quant_map");
 }
@@ -507,6 +515,21 @@ static bool is_all_zero(const mn_parsed_tensor *t) {
     while (i < t->plane.bytes && !at[i])
         i++;
     return i == t->plane.bytes;
+}
+
+/* What HQQ says beside each matrix: the rest follows from its tensors. */
+static void packed_drop_words(mn_parsed *p, const name_index *x, mn_str stem) {
+    static const char *const words[] = {
+        ".packing",       ".unpack_view_dtype",  ".compute_dtype",
+        ".nbits",         ".group_size",         ".axis",
+        ".view_as_float", ".quant_scale",        ".quant_zero",
+        ".offload_meta",  ".encoded_state_dict", ".stores_quant_config",
+        ".channel_wise",  ".optimize",           ".round_zero"};
+    for (size_t i = 0; i < MN_COUNT(words); i++) {
+        mn_parsed_tensor *t = packed_member(p, x, stem, words[i]);
+        if (t)
+            hf_layout_drop(t);
+    }
 }
 
 /* t and its companions become X.weight, if they are a matrix of such a format. */
@@ -526,6 +549,8 @@ static mn_status read_packed(mn_parsed *p, const name_index *x, mn_parsed_tensor
     const mn_status status = f->read(p, &m, config, err);
     if (status)
         return status;
+    if (f->read == hqq_read)
+        packed_drop_words(p, x, m.stem);
     if (m.bias && !is_all_zero(m.bias))
         m.bias = NULL;
     mn_parsed_tensor *const others[] = {m.scale, m.zero, m.shape, m.order,  m.whole,

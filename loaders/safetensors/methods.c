@@ -38,6 +38,9 @@ static const read_form read_forms[] = {
     {"awq", "version", "gemm", true},
     {"awq", "version", "GEMM", true},
     {"bitsandbytes", "bnb_4bit_quant_type", "nf4", false},
+    {"bitsandbytes", "bnb_4bit_quant_type", "fp4", false},
+    {"hqq", NULL, NULL, false},
+    {"torchao", NULL, NULL, false},
     {"auto-round", "packing_format", "auto_round:auto_gptq", false},
     {"auto-round", "packing_format", "auto_round:auto_awq", false},
 };
@@ -47,9 +50,6 @@ static const struct {
     const char *method;
     const char *instead;
 } others[] = {
-    {"torchao", "its tensors have forms of their own; the nearest is pack-quantized of "
-                "compressed-tensors, or awq"},
-    {"hqq", "its packing is not; the nearest is awq or gptq of 4 bits"},
     {"aqlm", "its codebooks are not; the nearest is 2 bits of gptq, or GGUF's Q2_K"},
     {"quip", "its codebooks are not; the nearest is 2 bits of gptq, or GGUF's Q2_K"},
     {"vptq", "its codebooks are not; the nearest is 2 bits of gptq, or GGUF's Q2_K"},
@@ -63,8 +63,9 @@ static const struct {
 };
 
 static mn_status method_refuse(const cJSON *q, mn_error *err) {
-    const char *instead = "no reader is there for it; expected plain weights, or gptq, awq, "
-                          "compressed-tensors, fp8, mxfp4, bitsandbytes, ModelOpt's NVFP4";
+    const char *instead =
+        "no reader is there for it; expected plain weights, or gptq, awq, "
+        "compressed-tensors, hqq, torchao, fp8, mxfp4, bitsandbytes, ModelOpt's NVFP4";
     const cJSON *method = json_get(q, "quant_method");
     for (size_t i = 0; i < MN_COUNT(read_forms); i++)
         if (read_forms[i].key && says(q, "quant_method", read_forms[i].method))

@@ -8,7 +8,7 @@
 
 enum { ENTRIES = 2048, BLOCK = 256 };
 
-/* ---- IQ1: [elements of an entry][entries moved up, then the same moved down] ------------------ */
+/* ---- IQ1: [elements of an entry][entries moved up, the same entries moved down] -------------- */
 #define UP_(e, j) (float)((e) >> 2 * (j)&3) - 0.875f
 #define DOWN_(e, j) (float)((e) >> 2 * (j)&3) - 1.125f
 #define UP_0(e) UP_(e, 0),

@@ -87,7 +87,7 @@ def test_q8_all_fixtures():
 
 
 def test_packed_checkpoints():
-    """MLX, F8, NVFP4, compressed-tensors, GPTQ, AWQ and bitsandbytes, all layouts: the values in f32; as kept, the values again where scales are f16 and codes have 4 bits at most."""
+    """MLX, F8, NVFP4, compressed-tensors, GPTQ, AWQ, bitsandbytes, HQQ and torchao, all layouts: the values in f32; as kept, the values again where scales are f16 and codes have 4 bits at most."""
     import packed
     wrong, n_exact = [], 0
 
@@ -114,6 +114,8 @@ def test_packed_checkpoints():
     packed.gptq_all()
     packed.awq_all()
     packed.bnb_all()
+    packed.hqq_all()
+    packed.torchao_all()
     assert n_exact >= 3 and not wrong, "; ".join(wrong)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""packed.py mlx|f8|nvfp4|compressed|gptq|awq|bnb: quantised SafeTensors against the same weights written out in F32.
+"""packed.py mlx|f8|nvfp4|compressed|gptq|awq|bnb|hqq|torchao: quantised SafeTensors against the same weights written out in F32.
 
 Random tiny models are packed here, after the layouts of the formats, and once more stored as the values that the packed bytes stand
 for; the device reference must give the same logits for both, and cpu_simd in class exact those of the second. The plain form is held against Transformers by the fixtures."""
@@ -575,6 +575,10 @@ NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.
        0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
 
 
+FP4_BNB = (0.0, 0.0052083334885537624, 0.6666666865348816, 1.0, 0.3333333432674408, 0.5, 0.1666666716337204, 0.25)
+FP4_BNB += tuple(-v for v in FP4_BNB)
+
+
 def floats(values):
     return struct.pack("<%df" % len(values), *values)
 
@@ -583,13 +587,13 @@ def single(v):
     return struct.unpack("<f", struct.pack("<f", v))[0]
 
 
-def nf4(block=64, nested=0):
+def nf4(block=64, nested=0, kind="nf4", table16=NF4):
     """nested: scales are quantised, too, in blocks of so many."""
     def pack(stem, shape, rng):
         if spared(stem):
             return None
         n, k = shape
-        blocks, state = -(-n * k // block), {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [n, k]}
+        blocks, state = -(-n * k // block), {"quant_type": kind, "blocksize": block, "dtype": "bfloat16", "shape": [n, k]}
         spread = 2 / k ** 0.5
         out = {}
         if nested:
@@ -605,9 +609,9 @@ def nf4(block=64, nested=0):
         codes = [rng.getrandbits(4) for _ in range(n * k)]
         text = json.dumps(state).encode()
         out[".weight"] = ("U8", [n * k // 2, 1], bytes(codes[i] << 4 | codes[i + 1] for i in range(0, n * k, 2)))
-        out[".weight.quant_map"] = ("F32", [16], floats(NF4))
-        out[".weight.quant_state.bitsandbytes__nf4"] = ("U8", [len(text)], text)
-        return out, [scales[i // block] * NF4[q] for i, q in enumerate(codes)]
+        out[".weight.quant_map"] = ("F32", [16], floats(table16))
+        out[".weight.quant_state.bitsandbytes__" + kind] = ("U8", [len(text)], text)
+        return out, [scales[i // block] * table16[q] for i, q in enumerate(codes)]
     return pack
 
 
@@ -632,6 +636,10 @@ def bnb_all():
     exactly("nf4 beside f32", config("llama"), how(), by_name([("mlp.down", None)], nf4()))
     experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
     exactly("nf4 experts one by one", experts, how(), nf4(), of=experts_of(experts, False))
+    fp4 = how(bnb_4bit_quant_type="fp4")
+    exactly("fp4", config("llama"), fp4, nf4(kind="fp4", table16=FP4_BNB))
+    exactly("fp4, scales quantised, q k v in one matrix, any order, an odd place", config("phi3"), fp4, nf4(128, 256, "fp4", FP4_BNB), order=models.shuffled, pad=1)
+    exactly("fp4 experts one by one", experts, fp4, nf4(kind="fp4", table16=FP4_BNB), of=experts_of(experts, False))
     eight = how(load_in_4bit=False, load_in_8bit=True, bnb_4bit_quant_type="fp4")
     compare("int8", config("llama"), eight, int8)
     compare("int8, q k v in one matrix, any order, an odd place", config("phi3"), eight, int8, order=models.shuffled, pad=1)
@@ -639,8 +647,105 @@ def bnb_all():
 
 
 def main():
-    {"mlx": mlx, "f8": f8_all, "nvfp4": nvfp4_all, "compressed": compressed_all, "gptq": gptq_all, "awq": awq_all, "bnb": bnb_all}[sys.argv[1]]()
+    {"mlx": mlx, "f8": f8_all, "nvfp4": nvfp4_all, "compressed": compressed_all, "gptq": gptq_all, "awq": awq_all, "bnb": bnb_all, "hqq": hqq_all, "torchao": torchao_all}[sys.argv[1]]()
     models.finish()
+
+
+# ---- HQQ ----
+def hqq_words(rows, bits):
+    """[R][group] -> bytes of several rows, the first of them in the highest bits; of 3 bits words of ten."""
+    per = 10 if bits == 3 else 8 // bits
+    step = -(-len(rows) // per)
+    rows = rows + [[0] * len(rows[0])] * (step * per - len(rows))
+    words = [sum(rows[r + i * step][c] << bits * (per - 1 - i) for i in range(per)) for r in range(step) for c in range(len(rows[0]))]
+    return struct.pack("<%d%s" % (len(words), "i" if bits == 3 else "B"), *words), step
+
+
+def hqq(bits, group, kind="F16", view=None):
+    """view: the type that bytes are stored as (view_as_float)."""
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        g, one = group or k, lambda v: ("I32", [], struct.pack("<i", v))
+        runs = n * k // g
+        rows = [[rng.getrandbits(bits) for _ in range(g)] for _ in range(runs)]
+        scales = [half(rng.uniform(0.5, 1.5) * 4 / (1 << bits) / k ** 0.5, kind) for _ in range(runs)]
+        zeros = [half(rng.uniform(0, (1 << bits) - 1), kind) for _ in range(runs)]
+        raw, step = hqq_words(rows, bits)
+        text = {1: "1bit_u8", 2: "2bit_u8", 3: "3bit_32", 4: "4bit_u8", 8: "8bit_u8"}[bits]
+        out = {".W_q": (view or ("I32" if bits == 3 else "U8"), [step, g // 2 if view else g], raw), ".shape": ("I64", [2], struct.pack("<2q", n, k)), ".nbits": one(bits), ".group_size": one(g), ".axis": one(1),
+               ".scale": (kind, [runs, 1], b"".join(r for _, r in scales)), ".zero": (kind, [runs, 1], b"".join(r for _, r in zeros)),
+               ".packing": ("U8", [7], text.encode()), ".unpack_view_dtype": ("U8", [11], b"torch.uint8"), ".compute_dtype": ("U8", [13], b"torch.float16"),
+               ".view_as_float": ("U8", [], bytes([view is not None])), ".stores_quant_config": ("U8", [], b"\1"), ".optimize": ("U8", [], b"\1")}
+        return out, [(q - zeros[r][0]) * scales[r][0] for r, row in enumerate(rows) for q in row]
+    return pack
+
+
+def hqq_all():
+    how = {"quantization_config": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"axis": 1, "group_size": 64, "nbits": 4}}, "skip_modules": ["lm_head"]}}
+    for bits in (1, 2, 3, 4, 8):
+        for group in (32, 64, 128, 0):
+            compare("hqq, %d bits, groups of %s" % (bits, group or "rows"), config("llama"), how, hqq(bits, group, "BF16" if group == 64 else "F16"), bits * 100 + group)
+    compare("hqq, scales in f32, any order, an odd place", config("llama"), how, hqq(4, 64, "F32"), order=models.shuffled, pad=1)
+    compare("hqq, bytes stored as bf16", config("llama"), how, hqq(4, 64, "BF16", "BF16"))
+    compare("hqq, q k v in one matrix", config("phi3"), how, hqq(4, 64))
+    compare("hqq beside f32", config("llama"), how, by_name([("mlp.down", None), ("self_attn.v", hqq(8, 128))], hqq(4, 64)))
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    compare("hqq experts one by one", experts, how, hqq(4, 64), of=experts_of(experts, False))
+
+
+# ---- torchao ----
+def torchao_bytes(group, kind, zeros, low=-128):
+    """Int8Tensor and IntxUnpackedToInt8Tensor; low: the least code."""
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        g = group or k
+        codes = [[rng.randint(low, -1 - low) for _ in range(k)] for _ in range(n)]
+        scales = [[half(rng.uniform(0.5, 1.5) * -2 / low / k ** 0.5, kind) for _ in range(k // g)] for _ in range(n)]
+        offsets = [[rng.randint(low // 2, -low // 2) if zeros else 0 for _ in range(k // g)] for _ in range(n)]
+        return {"._weight_qdata": ("I8", [n, k], bytes(q & 255 for row in codes for q in row)), "._weight_scale": (kind, [n, k // g], b"".join(r for row in scales for _, r in row)),
+                "._weight_zero_point": ("I8", [n, k // g], bytes(z & 255 for row in offsets for z in row))}, [scales[r][c // g][0] * (codes[r][c] - offsets[r][c // g]) for r in range(n) for c in range(k)]
+    return pack
+
+
+def torchao_int4(group, kind="BF16"):
+    """Int4Tensor, plain packing."""
+    def pack(stem, shape, rng):
+        if spared(stem):
+            return None
+        n, k = shape
+        codes = [[rng.randint(-8, 7) for _ in range(k)] for _ in range(n)]
+        scales = [[half(rng.uniform(0.5, 1.5) / 4 / k ** 0.5, kind) for _ in range(k // group)] for _ in range(n)]
+        zeros = [[half(rng.uniform(-1, 1) / k ** 0.5, kind) for _ in range(k // group)] for _ in range(n)]
+        return {"._weight_qdata": ("I8", [n, k // 2], bytes(row[c] & 15 | (row[c + 1] & 15) << 4 for row in codes for c in range(0, k, 2))),
+                "._weight_scale": (kind, [k // group, n], b"".join(r for column in columns(scales) for _, r in column)),
+                "._weight_zero_point": (kind, [k // group, n], b"".join(r for column in columns(zeros) for _, r in column))}, [
+                    codes[r][c] * scales[r][c // group][0] + zeros[r][c // group][0] for r in range(n) for c in range(k)]
+    return pack
+
+
+def torchao_f8(stem, shape, rng):
+    if spared(stem):
+        return None
+    packed, values = f8("F32", ".weight_scale", lambda s: (1, s[1], [s[0], 1]))(stem, shape, rng)
+    return {"._weight_qdata": packed[".weight"], "._weight_scale": packed[".weight_scale"]}, values
+
+
+def torchao_all():
+    how = {"quantization_config": {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}, "_version": 2}}}}
+    exactly("torchao, Int8Tensor", config("llama"), how, torchao_bytes(0, "F32", False))
+    exactly("torchao, 4 bits in bytes, groups of 32", config("llama"), how, torchao_bytes(32, "BF16", False, -8))
+    exactly("torchao, 4 bits in bytes, groups of 64 with zeros, any order, an odd place", config("phi3"), how, torchao_bytes(64, "BF16", True, -8), order=models.shuffled, pad=1)
+    for group in (32, 64, 128):
+        compare("torchao, Int4Tensor, groups of %d" % group, config("llama"), how, torchao_int4(group))
+    compare("torchao, Int4Tensor, q k v in one matrix, any order, an odd place", config("phi3"), how, torchao_int4(64), order=models.shuffled, pad=1)
+    compare("torchao, Float8Tensor", config("llama"), how, torchao_f8)
+    compare("torchao of several forms, beside f32", config("llama"), how, by_name([("mlp.down", None), ("self_attn.v", torchao_f8)], torchao_int4(32)))
+    experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
+    compare("torchao experts one by one", experts, how, torchao_int4(32), of=experts_of(experts, False))
 
 
 if __name__ == "__main__":

@@ -234,11 +234,11 @@ def not_read():
         method(name, ["no reader", "gptq, awq, compressed-tensors, fp8"])
     for name in ("aqlm", "quip", "vptq", "bitnet"):
         method(name, ["not read", "the nearest is", "Q2_K"])
-    for name in ("higgs", "spqr", "exl2", "exl3", "hqq"):
+    for name in ("higgs", "spqr", "exl2", "exl3"):
         method(name, ["not read", "the nearest is", "gptq"])
-    for name in ("eetq", "quark", "torchao"):
+    for name in ("eetq", "quark"):
         method(name, ["not read", "the nearest is", "compressed-tensors"])
-    for form in ("fp4", None):
+    for form in ("int4", None):
         method("bitsandbytes", ["'quantization_config.bnb_4bit_quant_type'", '"nf4"'], bnb_4bit_quant_type=form)
     for form in ("marlin-24", "sparse-24-bitmask", "pack-quantised", 4, None, ["pack-quantized"]):
         method("compressed-tensors", ["'quantization_config.format'", "float-quantized"], format=form)
@@ -296,7 +296,7 @@ def integers():
     wrong("compressed", {".weight_shape": ("I64", [3])}, ["weight_shape", "two integers"])
     wrong("compressed", {".weight_shape": ("F32", [2])}, ["weight_shape", "f32", "two integers"])
     wrong("compressed", {".weight_packed": ("I32", [128, 9])}, ["9 words", "[128, 64]"])
-    wrong("compressed", {".weight_packed": ("I32", [128, 6])}, ["3 bits", "2, 4 or 8"])
+    wrong("compressed", {".weight_packed": ("I32", [128, 14])}, ["7 bits", "2 to 6 or 8"])
     wrong("compressed", {".weight_packed": ("I32", [127, 8])}, ["weight_packed", "[128, 64]"])
     wrong("compressed", {".weight_scale": ("F16", [128, 3])}, ["weight_scale", "for each group of a row"])
     wrong("compressed", {".weight_scale": ("F16", [128, 4]), ".weight_zero_point": ("I32", [16, 4])}, ["groups of 16", "a multiple of 32"])
@@ -319,7 +319,7 @@ def integers():
     wrong("gptq", {".scales": ("F16", [3, 128]), ".qzeros": ("I32", [3, 16])}, ["scales", "divides the columns"])
     wrong("gptq", {".qweight": ("I32", [8, 127])}, ["qweight", "for each row"])
     wrong("gptq", {".qweight": ("F32", [8, 128])}, ["qweight", "f32", "words of 32 bits"])
-    wrong("gptq", {".qzeros": ("I32", [2, 20]), ".qweight": ("I32", [10, 128])}, ["5 bits", "2, 3, 4 or 8 bits"])
+    wrong("gptq", {".qzeros": ("I32", [2, 20]), ".qweight": ("I32", [10, 128])}, ["qzeros", "2, 3, 4 or 8 bits"])
     wrong("awq", {".qzeros": None}, ["has no", "up_proj.qzeros"])
     wrong("awq", {".qzeros": ("I32", [2, 15])}, ["qzeros", "4 bits"])
     wrong("awq", {".qweight": ("I32", [63, 16])}, ["qweight", "the first is 63"])
