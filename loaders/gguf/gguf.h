@@ -37,7 +37,11 @@ mn_status gguf_join_scales(mn_parsed *p, mn_error *err);
 /* ---- types.c --------------------------------------------------------------------------------- */
 /* For messages: the names of all types that are read, as many as fit into cap bytes. */
 const char *gguf_known_types(char *list, size_t cap);
-/* the name of one that the ABI does not know, or "unknown" */
-const char *gguf_other_type(uint32_t ggml_type);
+/* One that is not read; NULL = its number is none of the format. */
+typedef struct {
+    uint32_t ggml;
+    const char *name, *nearest;
+} gguf_absent_type;
+const gguf_absent_type *gguf_other_type(uint32_t ggml_type);
 
 #endif

@@ -337,10 +337,18 @@ static mn_status read_type(gguf_reader *r, mn_parsed_tensor *t) {
         return MN_OK;
     if (t->problem) /* empty, of whatever type */
         return MN_OK;
-    t->problem = mn_parsed_printf(r->parsed, " has GGML type %llu (%s), expected one of %s",
-                                  (unsigned long long)type, gguf_other_type((uint32_t)type),
-                                  gguf_known_types(known, sizeof known))
-                     .ptr;
+    const gguf_absent_type *absent = type <= UINT32_MAX ? gguf_other_type((uint32_t)type) : NULL;
+    if (absent)
+        t->problem = mn_parsed_printf(r->parsed,
+                                      " has GGML type %u (%s), an order of bytes that is not read; "
+                                      "the nearest that is read is %s",
+                                      absent->ggml, absent->name, absent->nearest)
+                         .ptr;
+    else
+        t->problem =
+            mn_parsed_printf(r->parsed, " has GGML type %llu (unknown), expected one of %s",
+                             (unsigned long long)type, gguf_known_types(known, sizeof known))
+                .ptr;
     return t->problem ? MN_OK : mnl_fail_memory(r->err);
 }
 

@@ -19,17 +19,16 @@ const char *gguf_known_types(char *list, size_t cap) {
     return list;
 }
 
-/* The name of a type that GGUF has and this loader does not read. */
-const char *gguf_other_type(uint32_t ggml_type) {
-    static const struct {
-        uint32_t ggml;
-        const char *name;
-    } others[] = {
-        {4, "Q4_2"},      {5, "Q4_3"},        {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
-        {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
+/* A type that GGUF has or had and this loader does not read: its name and the nearest that is
+ * read. NULL: the number is none of GGUF's. */
+const gguf_absent_type *gguf_other_type(uint32_t ggml_type) {
+    static const gguf_absent_type others[] = {
+        {4, "Q4_2", "q4_0"},          {5, "Q4_3", "q4_1"},          {31, "Q4_0_4_4", "q4_0"},
+        {32, "Q4_0_4_8", "q4_0"},     {33, "Q4_0_8_8", "q4_0"},     {36, "IQ4_NL_4_4", "iq4_nl"},
+        {37, "IQ4_NL_4_8", "iq4_nl"}, {38, "IQ4_NL_8_8", "iq4_nl"},
     };
     for (size_t i = 0; i < MN_COUNT(others); i++)
         if (others[i].ggml == ggml_type)
-            return others[i].name;
-    return "unknown";
+            return &others[i];
+    return NULL;
 }

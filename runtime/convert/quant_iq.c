@@ -13,7 +13,7 @@
 
 typedef float eight __attribute__((vector_size(32)));
 typedef int32_t eight_masks __attribute__((vector_size(32)));
-enum { LANES = 8, MOST_SUMS = 8192, BLOCK = 256 };
+enum { LANES = 8, MOST_SUMS = 4096, BLOCK = 256 };
 
 /* ---- codebooks: [elements of an entry][entries] ---------------------------------------------- */
 #define IQ2_(e, j) ((e) >> 2 * (j)&3) == 0 ? 8 : ((e) >> 2 * (j)&3) == 1 ? 25 : 43
@@ -55,8 +55,8 @@ static const float iq3_s[4][512] = {
 static const float tried_iq[MN_IQ_TRIED] = {0.6f, 0.75f, 0.9f, 1.05f};
 #define BOOK(count, elems, of_group, is_even, largest, table)                                      \
     {                                                                                              \
-        .n = (count), .stride = (count), .size = (elems), .group = (of_group), .levels = 16,       \
-        .even = (is_even), .top = (largest), .tried = tried_iq, .values = (table)                  \
+        .n = (count), .size = (elems), .group = (of_group), .levels = 16, .even = (is_even),       \
+        .top = (largest), .tried = tried_iq, .values = (table)                                     \
     }
 static const mn_codebook books[] = {
     BOOK(256, 8, 32, true, 43, iq2_xxs[0]), BOOK(512, 8, 16, true, 43, iq2_xs[0]),
@@ -79,6 +79,7 @@ static inline eight iq_choose(eight_masks m, eight yes, eight no) {
 
 /* 2 A and B of every entry, for each of the entries that a group has side by side. */
 typedef struct {
+    const float *a, *w; /* the group's */
     float twice_a[MOST_SUMS];
     float b[MOST_SUMS];
 } entry_sums;
@@ -90,7 +91,7 @@ MN_FAST static void sum_entries(const mn_codebook *c, const float *a, const floa
         eight sum_a = iq_all(0);
         eight sum_b = iq_all(0);
         for (int j = 0; j < c->size; j++) {
-            const eight v = iq_load(c->values + j * c->stride + e);
+            const eight v = iq_load(c->values + j * c->n + e);
             const eight wv = iq_all(w[j]) * v;
             sum_a += iq_all(2 * a[j]) * wv;
             sum_b += wv * v;
@@ -100,7 +101,9 @@ MN_FAST static void sum_entries(const mn_codebook *c, const float *a, const floa
     }
 }
 static void sum_group(const mn_codebook *c, const float *a, const float *w, entry_sums *o) {
-    for (int i = 0; i < c->group / c->size; i++)
+    o->a = a;
+    o->w = w;
+    for (int i = 0; i < c->group / c->size && !c->pick; i++)
         sum_entries(c, a + i * c->size, w + i * c->size, o->twice_a + i * c->n, o->b + i * c->n);
 }
 
@@ -122,6 +125,15 @@ MN_FAST static int best_entry(const float *twice_a, const float *b, int n, float
     return (int)at[best];
 }
 
+static mn_iq_pick pick_entry(const mn_codebook *c, const entry_sums *sums, int i, float s) {
+    if (c->pick)
+        return c->pick(c, sums->a + i * c->size, sums->w + i * c->size, s);
+    const float *twice_a = sums->twice_a + i * c->n;
+    const float *b = sums->b + i * c->n;
+    const int e = best_entry(twice_a, b, c->n, s);
+    return (mn_iq_pick){.a = 0.5f * twice_a[e], .b = b[e], .entry = e};
+}
+
 /* A and B of a group, by the entries that are best for scale s. codes: NULL, or room for them. */
 typedef struct {
     float a, b;
@@ -130,11 +142,11 @@ static chosen choose_entries(const mn_codebook *c, const entry_sums *sums, float
                              uint16_t *codes) {
     chosen o = {0, 0};
     for (int i = 0; i < c->group / c->size; i++) {
-        const int e = best_entry(sums->twice_a + i * c->n, sums->b + i * c->n, c->n, s);
-        o.a += 0.5f * sums->twice_a[i * c->n + e];
-        o.b += sums->b[i * c->n + e];
+        const mn_iq_pick best = pick_entry(c, sums, i, s);
+        o.a += best.a;
+        o.b += best.b;
         if (codes)
-            codes[i] = (uint16_t)e;
+            codes[i] = (uint16_t)best.entry;
     }
     return o;
 }

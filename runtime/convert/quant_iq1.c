@@ -1,68 +1,139 @@
 /* quant_iq1.c -- types of less than two bits or little more: blocks of 256 whose elements are -1,
- * 0 and 1. IQ1 takes eight of them from a codebook and moves them all by an eighth up or down; the
- * two directions are two codebooks (quant_iq.c). TQ stores them one by one with a scale for all. */
+ * 0 and 1. IQ1 takes eight of them from a codebook and moves them all by an eighth up or down; TQ
+ * stores them one by one with a scale for all.
+ *
+ * What an entry of IQ1 leaves of the error is a sum over its two halves, and a half is one of 81:
+ * the best entry is found among those of the few second halves that could be better than the best
+ * so far, as quant_iq.c would find it among all. */
 #include "convert/quant_iq.h"
-#include "grids.h"
+#include "dtype.h"
 #include <math.h>
 #include <string.h>
 
-enum { ENTRIES = 2048, BLOCK = 256 };
+enum { ENTRIES = 2048, HALVES = 81, CODES = 256, BLOCK = 256 };
 
-/* ---- IQ1: [elements of an entry][entries moved up, the same entries moved down] -------------- */
-#define UP_(e, j) (float)((e) >> 2 * (j)&3) - 0.875f
-#define DOWN_(e, j) (float)((e) >> 2 * (j)&3) - 1.125f
-#define UP_0(e) UP_(e, 0),
-#define UP_1(e) UP_(e, 1),
-#define UP_2(e) UP_(e, 2),
-#define UP_3(e) UP_(e, 3),
-#define UP_4(e) UP_(e, 4),
-#define UP_5(e) UP_(e, 5),
-#define UP_6(e) UP_(e, 6),
-#define UP_7(e) UP_(e, 7),
-#define DOWN_0(e) DOWN_(e, 0),
-#define DOWN_1(e) DOWN_(e, 1),
-#define DOWN_2(e) DOWN_(e, 2),
-#define DOWN_3(e) DOWN_(e, 3),
-#define DOWN_4(e) DOWN_(e, 4),
-#define DOWN_5(e) DOWN_(e, 5),
-#define DOWN_6(e) DOWN_(e, 6),
-#define DOWN_7(e) DOWN_(e, 7),
-static const float moved[8][2 * ENTRIES] = {
-    {MN_GRID_IQ1(UP_0) MN_GRID_IQ1(DOWN_0)}, {MN_GRID_IQ1(UP_1) MN_GRID_IQ1(DOWN_1)},
-    {MN_GRID_IQ1(UP_2) MN_GRID_IQ1(DOWN_2)}, {MN_GRID_IQ1(UP_3) MN_GRID_IQ1(DOWN_3)},
-    {MN_GRID_IQ1(UP_4) MN_GRID_IQ1(DOWN_4)}, {MN_GRID_IQ1(UP_5) MN_GRID_IQ1(DOWN_5)},
-    {MN_GRID_IQ1(UP_6) MN_GRID_IQ1(DOWN_6)}, {MN_GRID_IQ1(UP_7) MN_GRID_IQ1(DOWN_7)},
-};
+/* ---- IQ1 ------------------------------------------------------------------------------------- */
+/* s v v w - 2 a v w of four elements for each of the 81 combinations of their values: by code (two
+ * bits of each element); the least of them. Of codes with a bit pattern 3 there is none. */
+typedef struct {
+    float left[CODES];
+    float least;
+} half_errors;
+
+static void add_half(half_errors *o, const float *a, const float *w, float s, float moved) {
+    float of[4][3];
+    for (int i = 0; i < 4; i++)
+        for (int d = 0; d < 3; d++) {
+            const float v = (float)(d - 1) + moved;
+            of[i][d] = w[i] * v * (s * v - 2 * a[i]);
+        }
+    o->least = INFINITY;
+    for (int i = 0; i < HALVES; i++) {
+        const int d[4] = {i % 3, i / 3 % 3, i / 9 % 3, i / 27};
+        const float left = of[0][d[0]] + of[1][d[1]] + (of[2][d[2]] + of[3][d[3]]);
+        o->left[d[0] | d[1] << 2 | d[2] << 4 | d[3] << 6] = left;
+        o->least = left < o->least ? left : o->least;
+    }
+}
+
+/* The entry of least error that is below *left, which becomes its error; -1: there is none. */
+static int best_moved(const mn_codebook *c, const half_errors *first, const half_errors *second,
+                      float *left) {
+    int best = -1;
+    for (int high = 0; high < CODES; high++) {
+        const int end = c->start[high + 1];
+        if (c->start[high] == end || !(second->left[high] + first->least < *left))
+            continue;
+        for (int e = c->start[high]; e < end; e++) {
+            const float sum = second->left[high] + first->left[mn_grid_iq1[e] & 255];
+            if (sum < *left) {
+                *left = sum;
+                best = e;
+            }
+        }
+    }
+    return best;
+}
+
+static float moved_by(int down) {
+    return down ? -0.125f : 0.125f;
+}
+
+/* Entries from ENTRIES on are those that are moved down. */
+static mn_iq_pick pick_iq1(const mn_codebook *c, const float *a, const float *w, float s) {
+    mn_iq_pick o = {0, 0, 0};
+    float left = INFINITY;
+    for (int down = 0; down < 2; down++) {
+        half_errors first;
+        half_errors second;
+        if (!(c->moves >> down & 1))
+            continue;
+        add_half(&first, a, w, s, moved_by(down));
+        add_half(&second, a + 4, w + 4, s, moved_by(down));
+        const int e = best_moved(c, &first, &second, &left);
+        if (e >= 0)
+            o.entry = e + down * ENTRIES;
+    }
+    const uint32_t codes = mn_grid_iq1[o.entry % ENTRIES];
+    for (int i = 0; i < 8; i++) {
+        const float v = (float)((int)(codes >> 2 * i & 3) - 1) + moved_by(o.entry >= ENTRIES);
+        o.a += w[i] * a[i] * v;
+        o.b += w[i] * v * v;
+    }
+    return o;
+}
+
+/* Entries ascend: where those of each second half begin. */
+static void find_starts(uint16_t start[CODES + 1]) {
+    int e = 0;
+    for (int high = 0; high <= CODES; high++) {
+        while (e < ENTRIES && mn_grid_iq1[e] >> 8 < high)
+            e++;
+        start[high] = (uint16_t)e;
+    }
+}
 
 /* Of the largest of 32 normal values a half is the best scale of three values. */
 static const float tried_iq1[MN_IQ_TRIED] = {0.4f, 0.55f, 0.7f, 0.9f};
-#define BOOK(count, of_group, from)                                                                \
-    {                                                                                              \
-        .n = (count), .stride = 2 * ENTRIES, .size = 8, .group = (of_group), .levels = 8,          \
-        .is_signed = true, .top = 1.125f, .tried = tried_iq1, .values = moved[0] + (from)          \
-    }
-static const mn_codebook book_s[2] = {BOOK(ENTRIES, 32, 0), BOOK(ENTRIES, 32, ENTRIES)};
-static const mn_codebook book_m = BOOK(2 * ENTRIES, 16, 0);
+
+static mn_codebook book_iq1(int group, unsigned moves, const uint16_t *start) {
+    return (mn_codebook){
+        .size = 8,
+        .group = group,
+        .levels = 8,
+        .is_signed = true,
+        .top = 1.125f,
+        .tried = tried_iq1,
+        .pick = pick_iq1,
+        .moves = moves,
+        .start = start,
+    };
+}
 
 void mn_quant_iq1_s(const float *x, const float *w, uint8_t *out) {
+    uint16_t start[CODES + 1];
+    find_starts(start);
+    const mn_codebook forms[2] = {book_iq1(32, 1, start), book_iq1(32, 2, start)};
     mn_iq_block o;
-    mn_iq_fit(book_s, 2, x, w, &o);
+    mn_iq_fit(forms, 2, x, w, &o);
     mn_put_half(out, o.scale);
     for (int i = 0; i < 8; i++) {
         int high = o.level[i] << 12 | o.form[i] << 15;
         for (int j = 0; j < 4; j++) {
             out[2 + 4 * i + j] = (uint8_t)o.code[4 * i + j];
-            high |= o.code[4 * i + j] >> 8 << 3 * j;
+            high |= (o.code[4 * i + j] >> 8 & 7) << 3 * j;
         }
         mn_put_u16(out + 34 + 2 * i, (uint16_t)high);
     }
 }
 
-/* Codes from ENTRIES on are those that are moved down. */
 void mn_quant_iq1_m(const float *x, const float *w, uint8_t *out) {
+    uint16_t start[CODES + 1];
+    find_starts(start);
+    const mn_codebook book = book_iq1(16, 3, start);
     mn_iq_block o;
     uint8_t half[2];
-    mn_iq_fit(&book_m, 1, x, w, &o);
+    mn_iq_fit(&book, 1, x, w, &o);
     mn_put_half(half, o.scale);
     memset(out + 32, 0, 16);
     for (int i = 0; i < 32; i++) {

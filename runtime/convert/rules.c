@@ -2,7 +2,6 @@
  * expression. The rules belong to the plan. */
 #include "convert/convert.h"
 #include <string.h>
-#include <strings.h>
 
 /* The type that the rule names. */
 static mn_status rule_type(mn_convert_rule *r, const char *text, mn_error *err) {
@@ -10,7 +9,7 @@ static mn_status rule_type(mn_convert_rule *r, const char *text, mn_error *err) 
     if (!type)
         return mn_fail(err, MN_INVALID, "\"%.200s\": unknown type \"%.40s\"", text,
                        r->name.value.ptr);
-    if (strcasecmp(type->name, mn_dtype_name(type->dtype)))
+    if (type != mn_convert_type_of(type->dtype)) /* the first of a type has no letter */
         return mn_fail(err, MN_INVALID, "\"%.200s\": %s is a mix of types, expected one type", text,
                        type->name);
     r->dtype = type->dtype;

@@ -227,11 +227,12 @@ def keys():
 
 
 def not_read():
-    """Methods of quantisation that no loader reads: the name, what is missing, the nearest form that works."""
+    """More than 40 files of types and methods of quantisation that no loader reads: the name, what is missing, the nearest form that works."""
+    before = passed + failed
     def method(name, words, **more):
         config("llama", "quantization_config", dict(more, quant_method=name), ["quant_method", name] + words)
     for name in ("sinq", "fp_quant", "fouroversix", "", "GPTQ"):
-        method(name, ["no reader", "gptq, awq, compressed-tensors, fp8"])
+        method(name, ["no reader", "gptq, awq, compressed-tensors, hqq"])
     for name in ("aqlm", "quip", "vptq", "bitnet"):
         method(name, ["not read", "the nearest is", "Q2_K"])
     for name in ("higgs", "spqr", "exl2", "exl3"):
@@ -244,7 +245,7 @@ def not_read():
         method("compressed-tensors", ["'quantization_config.format'", "float-quantized"], format=form)
     for version in ("gemv", "gemv_fast", "marlin", "exllama", "ipex"):
         method("awq", ["'quantization_config.version'", version, "gemm"], version=version)
-    for version in ("marlin", "bitblas"):
+    for version in ("marlin", "bitblas", "gptq_p"):
         method("gptq", ["'quantization_config.checkpoint_format'", version, '"gptq"'], checkpoint_format=version)
     for form in ("auto_round:gptqmodel", "auto_round:llm_compressor", "auto_round", None):
         method("auto-round", ["'quantization_config.packing_format'", "auto_round:auto_gptq"], packing_format=form)
@@ -253,13 +254,30 @@ def not_read():
     c = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
     config("llama", "quantization_config", dict(c, sparsity_config={"format": "sparse-24-bitmask"}), ["sparsity_config.format", "sparse-24", '"dense"'])
     config("llama", "quantization_config", dict(c, transform_config={"config_groups": {}}), ["transform_config", "rotates activations"])
+    for number, name, nearest in ((4, "Q4_2", "q4_0"), (5, "Q4_3", "q4_1"), (31, "Q4_0_4_4", "q4_0"), (32, "Q4_0_4_8", "q4_0"), (33, "Q4_0_8_8", "q4_0"),
+                                  (36, "IQ4_NL_4_4", "iq4_nl"), (37, "IQ4_NL_4_8", "iq4_nl"), (38, "IQ4_NL_8_8", "iq4_nl")):
+        gguf("llama", typed(number), ["type %d (%s)" % (number, name), "not read", "the nearest", nearest])
+    for number in (43, 99):
+        gguf("llama", typed(number), ["type %d (unknown)" % number, "expected one of", "q8_0"])
+    assert passed + failed - before >= 40
+
+
+def typed(number):
+    """A matrix of a type of GGML that is not read."""
+    def change(_, tensors):
+        shape, _, raw = tensors["blk.0.ffn_up.weight"]
+        tensors["blk.0.ffn_up.weight"] = (shape, number, raw)
+    return change
 
 
 def integers():
     """Matrices of compressed-tensors, GPTQ and AWQ whose tensors do not fit each other."""
     import packed
-    stem, form = "model.layers.0.mlp.up_proj", {"compressed": "compressed-tensors", "gptq": "gptq", "awq": "awq", "nf4": "bitsandbytes", "double": "bitsandbytes", "int8": "bitsandbytes"}
-    makers = {"compressed": lambda: packed.compressed(4, 32, "F16", "words"), "gptq": lambda: packed.gptq(4, 32), "awq": lambda: packed.awq(32), "nf4": packed.nf4, "double": lambda: packed.nf4(nested=256), "int8": lambda: packed.int8}
+    stem, form = "model.layers.0.mlp.up_proj", {"compressed": "compressed-tensors", "gptq": "gptq", "awq": "awq", "nf4": "bitsandbytes", "double": "bitsandbytes", "int8": "bitsandbytes",
+                                                        "fp4": "bitsandbytes", "hqq": "hqq", "ao8": "torchao", "ao4": "torchao", "aof8": "torchao"}
+    makers = {"compressed": lambda: packed.compressed(4, 32, "F16", "words"), "gptq": lambda: packed.gptq(4, 32), "awq": lambda: packed.awq(32), "nf4": packed.nf4, "double": lambda: packed.nf4(nested=256), "int8": lambda: packed.int8,
+              "fp4": lambda: packed.nf4(kind="fp4", table16=packed.FP4_BNB), "hqq": lambda: packed.hqq(4, 64), "ao8": lambda: packed.torchao_bytes(32, "BF16", True),
+              "ao4": lambda: packed.torchao_int4(32), "aof8": lambda: packed.torchao_f8}
 
     def wrong(kind, changes, words):
         """changes: ending -> a tensor, or None: it is not there."""
@@ -296,7 +314,7 @@ def integers():
     wrong("compressed", {".weight_shape": ("I64", [3])}, ["weight_shape", "two integers"])
     wrong("compressed", {".weight_shape": ("F32", [2])}, ["weight_shape", "f32", "two integers"])
     wrong("compressed", {".weight_packed": ("I32", [128, 9])}, ["9 words", "[128, 64]"])
-    wrong("compressed", {".weight_packed": ("I32", [128, 14])}, ["7 bits", "2 to 6 or 8"])
+    wrong("compressed", {".weight_packed": ("I32", [128, 14]), ".weight_zero_point": None}, ["7 bits", "2 to 6 or 8"])
     wrong("compressed", {".weight_packed": ("I32", [127, 8])}, ["weight_packed", "[128, 64]"])
     wrong("compressed", {".weight_scale": ("F16", [128, 3])}, ["weight_scale", "for each group of a row"])
     wrong("compressed", {".weight_scale": ("F16", [128, 4]), ".weight_zero_point": ("I32", [16, 4])}, ["groups of 16", "a multiple of 32"])
@@ -341,6 +359,29 @@ def integers():
     wrong("int8", {".SCB": None}, ["X.SCB beside X.weight"])
     wrong("int8", {".SCB": ("F32", [127])}, ["SCB", "one f32 for each row"])
     wrong("int8", {".SCB": ("F16", [128])}, ["SCB", "f16", "one f32 for each row"])
+    wrong("fp4", {".weight.quant_map": ("F32", [16])}, ["quant_map", "table of FP4"])
+    wrong("hqq", {".axis": ("I32", [], 0)}, ["W_q", "X.axis is not 1", "expected axis 1"])
+    wrong("hqq", {".axis": None}, ["W_q", "X.axis is not 1"])
+    wrong("hqq", {".scale": None}, ["W_q", "X.scale, X.zero and X.shape"])
+    wrong("hqq", {".zero": None}, ["W_q", "quantised themselves"])
+    wrong("hqq", {".packing": ("U8", [7])}, ["W_q", "X.packing", "3bit_32"])
+    wrong("hqq", {".packing": None}, ["W_q", "X.packing"])
+    wrong("hqq", {".shape": ("I64", [3])}, ["up_proj.shape", "two integers of 64 bits"])
+    wrong("hqq", {".shape": ("I64", [2], -1)}, ["up_proj.shape", "rows and columns"])
+    wrong("hqq", {".scale": ("F16", [127, 1])}, ["up_proj.scale", "groups that divide rows"])
+    wrong("hqq", {".scale": ("F16", [256, 1])}, ["up_proj.zero", "as many zeros as scales"])
+    wrong("hqq", {".zero": ("F32", [64, 1])}, ["up_proj.zero", "of their type"])
+    wrong("hqq", {".W_q": ("U8", [64, 32])}, ["W_q", "the codes of X.shape"])
+    wrong("hqq", {".scale": ("F8_E4M3", [128, 1]), ".zero": ("F8_E4M3", [128, 1])}, ["up_proj.scale", "f16, bf16 or f32"])
+    wrong("hqq", {".scale": ("F16", [512, 1]), ".zero": ("F16", [512, 1])}, ["groups of 16", "a multiple of 32"])
+    wrong("ao8", {"._weight_qdata": ("I32", [16, 1, 32, 4]), "._weight_scale": None, "._weight_zero_point": None}, ["_weight_qdata", "not read", "the nearest are", "Int4Tensor"])
+    wrong("ao8", {"._weight_qdata": ("U8", [128, 64])}, ["_weight_qdata", "u8", "bytes, or f8_e4m3"])
+    wrong("ao8", {"._weight_act_pre_scale": ("F16", [64])}, ["_weight_act_pre_scale", "activations are multiplied"])
+    wrong("ao8", {"._weight_scale": ("F16", [128, 3])}, ["_weight_scale", "each group"])
+    wrong("ao8", {"._weight_zero_point": ("I8", [128, 1])}, ["_weight_zero_point", "a zero for each scale"])
+    wrong("ao4", {"._weight_scale": ("F16", [2, 127])}, ["_weight_scale", "groups, rows of the matrix"])
+    wrong("ao4", {"._weight_zero_point": ("F32", [2, 128])}, ["_weight_zero_point", "as many zeros as scales"])
+    wrong("aof8", {"._weight_scale": ("F32", [128, 2])}, ["_weight_scale", "one for each row"])
 
 
 def tensors():

@@ -507,9 +507,9 @@ static void bad_tensors(void **state) {
     fill(&b, 64);
     refuse(b, MN_BAD_FILE, "overlap", "'b'");
     refuse(one("output.weight", 2, 256, 1, 31, 0), MN_UNSUPPORTED, "GGML type 31 (Q4_0_4_4)",
-           "mxfp4");
+           "q4_0");
     refuse(one("output.weight", 2, 256, 1, 36, 0), MN_UNSUPPORTED, "GGML type 36 (IQ4_NL_4_4)",
-           "iq4_xs");
+           "iq4_nl");
     refuse(one("output.weight", 2, 256, 1, 99, 0), MN_UNSUPPORTED, "GGML type 99 (unknown)",
            "'output.weight'");
 }
