@@ -119,6 +119,8 @@ const char *mn_dtype_name(uint32_t id) {
     const dtype_row *r = dtype_find(id);
     if (r)
         return r->name;
+    if (id & MN_VENDOR)
+        return "a vendor's type";
     return "?";
 }
 

@@ -1029,9 +1029,9 @@ typedef struct {
     uint32_t size, pad;
     mn_str name; /* "vendor.q3x": a letter first, then [a-z0-9_.] with at least one '.' */
     mn_dtype dtype;
-    /* Elements of blocks [block, block + n_blocks) of one row. planes: n_planes rows, whose ptr
-     * is the row's first block and whose strides are as in the file. Any thread. A backend may
-     * leave it NULL */
+    /* Elements of blocks [block, block + n_blocks) of one row. planes: n_planes, of that row alone:
+     * ptr at its first block, dim[0] its values, stride[0] from one block to the next. Any thread.
+     * A backend may leave it NULL */
     mn_status(MN_CALL *to_f32)(void *self, const mn_plane *planes, uint32_t n_planes,
                                uint64_t block, uint64_t n_blocks, float *out);
 } mn_type;

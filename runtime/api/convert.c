@@ -154,11 +154,14 @@ static mn_status tell_items(const mn_convert_plan *p, const mn_convert_params *p
     const uint64_t total = head.len + p->data_bytes;
     for (size_t i = 0; i < p->n_tensors && !st; i++) {
         const mn_out_tensor *t = &p->tensors[i];
+        const mn_vendor_types *types = p->model->types;
         mn_convert_item item = {.name = t->name,
                                 .dtype = mn_dtype_name(t->type.id),
-                                .stored = t->src ? mn_dtype_name(t->src->dtype.id) : "",
+                                .stored = "",
                                 .n_dim = t->n_dim,
                                 .bytes = t->bytes};
+        if (t->src)
+            item.stored = mn_vendor_dtype_name(types, t->src->dtype.id);
         memcpy(item.dim, t->dim, sizeof item.dim);
         params->item(params->arg, &item, total);
     }

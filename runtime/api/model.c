@@ -352,7 +352,7 @@ mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
     const mn_model_tensor_entry *e = &m->canonical->tensors[i];
     *out = (mn_tensor_item){.name = e->info.name,
                             .native = e->info.native,
-                            .dtype = mn_dtype_name(e->info.dtype.id),
+                            .dtype = mn_vendor_dtype_name(m->canonical->types, e->info.dtype.id),
                             .n_dim = e->info.n_dim,
                             .bytes = e->bytes,
                             .file = file_of(m->canonical, &e->info)};

@@ -124,10 +124,12 @@ static mn_status convert_place(mn_convert_plan *p, mn_out_tensor t, mn_error *er
     return MN_OK;
 }
 
-static bool can_convert(const mn_tensor_info *t, uint32_t dtype) {
+static bool can_convert(const mn_convert_plan *p, const mn_tensor_info *t, uint32_t dtype) {
+    const bool readable =
+        mn_dequant_has(t->dtype.id) || mn_vendor_type_of(p->model->types, t->dtype.id);
     if (t->dtype.id == dtype && t->n_planes == 1)
         return true;
-    return mn_dequant_has(t->dtype.id) && mn_quant_has(dtype);
+    return readable && mn_quant_has(dtype);
 }
 
 /* A vector in parts, as F32: heads of biases that are stored in another order. NULL: no memory. */
@@ -192,9 +194,10 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
             return convert_no_memory(err);
         return convert_place(p, out, err);
     }
-    if (!can_convert(t, out.type.id))
+    if (!can_convert(p, t, out.type.id))
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be converted to %s",
-                       p->model->path, MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
+                       p->model->path, MN_STR_ARG(t->native),
+                       mn_vendor_dtype_name(p->model->types, t->dtype.id),
                        mn_dtype_name(out.type.id));
     const bool is_norm = mn_str_ends(rest, "norm.weight") && !convert_begins(rest, "ssm_norm.");
     if (p->hp.norm_offset != p->plain.norm_offset && is_norm)

@@ -173,7 +173,8 @@ static void remark_rounded(const mn_convert_plan *p) {
                "%s: %u tensors are quantised already (%.*s is %s) and are quantised again (to %s): "
                "both errors add up; the original weights give a better file",
                p->model->path, n, MN_STR_ARG(first->src->native),
-               mn_dtype_name(first->src->dtype.id), mn_dtype_name(first->type.id));
+               mn_vendor_dtype_name(p->model->types, first->src->dtype.id),
+               mn_dtype_name(first->type.id));
 }
 
 enum { MAX_SWAPS = 8 };

@@ -16,7 +16,8 @@ enum { CHUNK_BYTES = 16 << 20 };
 
 typedef struct {
     const mn_out_tensor *t;
-    uint64_t first, n; /* rows of this chunk */
+    const mn_vendor_types *types; /* of the model */
+    uint64_t first, n;            /* rows of this chunk */
     uint8_t *out;
     float *scratch; /* [workers][2 * widest row] */
     uint64_t widest;
@@ -123,15 +124,15 @@ static bool move_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
 }
 
 /* x: scratch of twice the widest row. false: the row has a value that the type cannot hold. */
-static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t widest,
-                     uint8_t *out) {
+static bool make_row(const chunk *c, uint64_t row, float *x, uint8_t *out) {
+    const mn_out_tensor *t = c->t;
     uint64_t from = row;
     if (t->n_dim > 1)
         from = mn_row_of(t->order, row);
     if (move_row(t, from, out))
         return true;
-    mn_row_values(t->src, from, x);
-    reorder(t, x, x + widest);
+    mn_row_unpack(c->types, t->src, from, x, NULL); /* a row of NaN is found below */
+    reorder(t, x, x + c->widest);
     for (uint64_t i = 0; i < t->cols && t->add != 0; i++)
         x[i] += t->add;
     if (!convert_write_fits(x, t->cols, t->type.id))
@@ -148,7 +149,7 @@ static bool make_rows(chunk *c, uint64_t lo, uint64_t hi, float *x) {
     for (uint64_t r = lo; r < hi; r++) {
         uint8_t *out = c->out + r * c->t->row_bytes;
         uint64_t none = 0;
-        if (make_row(c->t, c->first + r, x, c->widest, out))
+        if (make_row(c, c->first + r, x, out))
             continue;
         atomic_compare_exchange_strong(&c->bad, &none, c->first + r + 1);
         return false;
@@ -196,6 +197,7 @@ static mn_status write_chunk(writer *w, mn_error *err) {
     chunk *c = &w->chunk;
     const char *path = w->plan->model->path;
     mn_pool *pool = w->run->pool;
+    c->types = w->plan->model->types;
     atomic_store(&c->next, 0);
     mn_status st = mn_pool_run(pool, mn_pool_workers(pool), run_chunk, c);
     if (st)

@@ -47,10 +47,13 @@ mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_er
 const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s,
                                              const mn_model_graph *graph, mn_sealed **owner,
                                              mn_error *err) {
+    const mn_graph *own;
+    if (mn_graph_for(graph, &device_of(e, s)->record->plugin->types, &own, err))
+        return NULL;
     mn_compile c = {
         .size = sizeof c,
         .precision = s->precision,
-        .graph = graph->given,
+        .graph = own,
         .node_lo = s->node_lo,
         .node_hi = s->node_hi,
         .symbol_max = device_of(e, s)->symbol_max,
@@ -120,8 +123,10 @@ static mn_status import_weights(mn_engine *e, mn_engine_segment *s, mn_error *er
 
 static void free_weights(const mn_engine *e, mn_engine_segment *s) {
     const mn_backend *b = device_of(e, s)->backend;
-    if (s->weights && mn_held_release(e->held, s->held))
+    if (s->weights && mn_held_release(e->held, s->held)) {
         b->weights_free(s->weights);
+        mn_graph_drop(e->graph, s->weights);
+    }
     s->weights = NULL;
     s->held = NULL;
 }

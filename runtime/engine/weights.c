@@ -77,22 +77,71 @@ static mn_weight_src describe_weight(const mn_graph *g, const mn_graph_weight *w
     return src;
 }
 
-/* Planes of files are in sealed pages; the rest is a copy of each call's own. */
-static mn_status put_once(putter *p, const mn_graph_weight *w, mn_event **event) {
-    const mn_import *in = p->all->in;
-    mn_plane plane;
-    const mn_weight_src src = describe_weight(&in->graph->abi, w, &plane);
-    return in->backend->weights_put(p->all->set, p->queue, &src, event, &p->err);
+/* A weight of a vendor's type with the plugin's own id of it. *planes: freed by the caller. */
+static mn_status vendor_rename(mn_weight_src *src, mn_dtype own, mn_plane **planes, mn_error *err) {
+    const size_t n = (size_t)src->n_parts * src->n_planes;
+    *planes = mn_alloc(n, sizeof **planes);
+    if (!*planes)
+        return mn_fail_memory(err, n * sizeof **planes);
+    for (size_t i = 0; i < n; i++) {
+        const char *from = (const char *)src->planes + i * src->plane_stride;
+        (*planes)[i] = *(const mn_plane *)(const void *)from;
+        if ((*planes)[i].dtype == src->dtype.id)
+            (*planes)[i].dtype = own.id;
+    }
+    src->planes = *planes;
+    src->plane_stride = sizeof **planes;
+    src->dtype = own;
+    return MN_OK;
+}
+
+/* A weight of a vendor's type as f32, which the set keeps as long as it may read it. */
+static mn_status vendor_unpack(const importer *all, const mn_graph_weight *w, mn_plane *plane,
+                               mn_weight_src *src, mn_error *err) {
+    const mn_model_graph *g = all->in->graph;
+    mn_sealed *pages = NULL;
+    const mn_status st = mn_graph_unpack(g, w, plane, &pages, err);
+    if (st)
+        return st;
+    if (!mn_graph_keep(g, all->set, pages)) {
+        mn_sealed_free(pages);
+        return mn_fail_memory(err, 0);
+    }
+    src->n_parts = 1;
+    src->n_planes = 1;
+    src->plane_stride = sizeof *plane;
+    src->planes = plane;
+    mn_dtype_by_id(MN_F32, &src->dtype);
+    return MN_OK;
+}
+
+/* As the plugin's graph says: its own id, or f32. */
+static mn_status vendor_describe(putter *p, const mn_graph_weight *w, mn_plane *plane,
+                                 mn_weight_src *src, mn_plane **planes) {
+    const mn_dtype own = p->all->in->compile->graph->tensors[w->tensor].dtype;
+    if (!mn_is_vendor_type(src->dtype.id) || own.id == src->dtype.id)
+        return MN_OK;
+    if (mn_is_vendor_type(own.id))
+        return vendor_rename(src, own, planes, &p->err);
+    return vendor_unpack(p->all, w, plane, src, &p->err);
 }
 
 static mn_status put_weight(putter *p, const mn_graph_weight *w, mn_event **event) {
     const mn_import *in = p->all->in;
     uint64_t bytes = 0;
-    mn_status st;
+    mn_plane plane;
+    mn_plane *planes = NULL;
+    /* planes of files are in sealed pages; the rest is a copy of each call's own */
+    mn_weight_src src = describe_weight(&in->graph->abi, w, &plane);
+    mn_status st = vendor_describe(p, w, &plane, &src, &planes);
+    if (st)
+        return st;
     if (w->source)
         bytes = w->source->bytes;
-    MN_WATCHED_FOR(in->callee, "weights_put", MN_MOVES_NS(bytes),
-                   MN_RETRY(st, put_once(p, w, event)));
+    MN_WATCHED_FOR(
+        in->callee, "weights_put", MN_MOVES_NS(bytes),
+        MN_RETRY(st, in->backend->weights_put(p->all->set, p->queue, &src, event, &p->err)));
+    mn_free(planes);
     return st;
 }
 
@@ -249,6 +298,8 @@ mn_status mn_weights_import(const mn_import *in, mn_weights **out, uint32_t *kep
         MN_WATCHED(in->callee, "weights_free", b->weights_free(set));
     else
         *out = set;
+    if (st || !(*kept_how & MN_KEPT_ALIASED))
+        mn_graph_drop(in->graph, set);
     mn_free(wanted);
     return st;
 }

@@ -8,6 +8,8 @@
 bool mn_gb_fail(mn_model_graph *g, mn_status st);
 bool mn_gb_no_memory(mn_model_graph *g);
 /* -1 after a failure. The name is copied. */
+/* Over all that a compiled program depends on; fills digest. */
+void mn_gb_digest(mn_graph *a);
 int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_t dtype,
                      uint32_t n_dim, const int64_t *dim);
 /* An interior f32 tensor [rows, a] or, with b > 0, [rows, a, b]. */

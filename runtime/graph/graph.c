@@ -7,6 +7,7 @@
  * failure is kept in g->status and every later append does nothing, so that builders need no checks
  * between two calls. */
 #include "graph/build.h"
+#include "graph/vendor.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_
         .alias_of = -1,
     };
     t->name = mn_str_of(copy);
-    mn_dtype_by_id(dtype, &t->dtype);
+    mn_vendor_dtype(g->model->types, dtype, &t->dtype);
     for (uint32_t i = 0; i < n_dim; i++)
         t->dim[i] = dim[i];
     return (int32_t)abi->n_tensors++;
@@ -271,6 +272,11 @@ static uint64_t digest_part(const mn_graph *a, uint64_t seed) {
     return h;
 }
 
+void mn_gb_digest(mn_graph *a) {
+    for (uint64_t i = 0; i < 4; i++)
+        a->digest[i] = digest_part(a, i + 1);
+}
+
 /* What was built, as far as it is not sealed. */
 static void free_arrays(const mn_graph *abi) {
     mn_free((void *)(uintptr_t)abi->nodes);
@@ -329,9 +335,10 @@ static mn_status graph_finish(mn_model_graph *g) {
     a->step = g->io.step;
     if (g->status)
         return g->status;
-    for (uint64_t i = 0; i < 4; i++)
-        a->digest[i] = digest_part(a, i + 1);
-    const mn_status st = mn_graph_check(a, g->err);
+    mn_gb_digest(a);
+    mn_status st = mn_graph_check(a, g->err);
+    if (!st)
+        st = mn_graph_vendor_begin(g);
     return st ? st : graph_seal(g);
 }
 
@@ -459,6 +466,7 @@ void mn_model_graph_free(mn_model_graph *g) {
         free_arrays(&g->abi);
     mn_sealed_free(g->pages);
     mn_sealed_free(g->constants);
+    mn_graph_vendor_free(g->vendor);
     mn_free(g->weights);
     mn_arena_free(&g->arena);
     mn_free(g);

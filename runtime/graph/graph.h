@@ -56,12 +56,17 @@ typedef struct {
     const void *constant;
 } mn_graph_weight;
 
+typedef struct mn_graph_vendor mn_graph_vendor; /* vendor.h */
+
 typedef struct {
     /* Once it is built, arrays and names are in sealed pages. given: the graph that plugins get, a
      * struct in those pages; abi is the host's own copy */
     mn_graph abi;
     const mn_graph *given;
     mn_sealed *pages, *constants; /* constants: of the weights; NULL = there are none */
+    /* of a graph whose weights have types of a vendor, which plugins get by mn_graph_for; else
+     * NULL */
+    mn_graph_vendor *vendor;
     mn_graph_io io;
     mn_graph_weight *weights;
     uint32_t n_weights;

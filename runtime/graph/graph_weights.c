@@ -129,7 +129,7 @@ static bool check_shape(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_d
 /* Bare integers are not numbers that a model multiplies with. */
 static bool check_type(mn_model_graph *g, const mn_tensor_info *t) {
     const uint32_t id = t->dtype.id;
-    if (mn_dtype_is_weight(id))
+    if (mn_dtype_is_weight(id) || mn_is_vendor_type(id))
         return true;
     mn_status st = mn_fail(g->err, MN_UNSUPPORTED,
                            "%s: tensor %.*s has the type %s; expected a type of weights",
@@ -173,9 +173,9 @@ static bool check_widenable(mn_model_graph *g, const mn_tensor_info *t) {
     const uint32_t type = t->dtype.id;
     if (type == MN_F32 || type == MN_F16 || type == MN_BF16)
         return true;
-    mn_status st = mn_fail(g->err, MN_UNSUPPORTED,
-                           "%s: tensor %.*s has the type %s; expected f32, f16 or bf16",
-                           g->model->path, MN_STR_ARG(t->native), mn_dtype_name(type));
+    mn_status st = mn_fail(
+        g->err, MN_UNSUPPORTED, "%s: tensor %.*s has the type %s; expected f32, f16 or bf16",
+        g->model->path, MN_STR_ARG(t->native), mn_vendor_dtype_name(g->model->types, type));
     return mn_gb_fail(g, st);
 }
 
@@ -777,7 +777,10 @@ int32_t mn_g_typed_tokens(mn_model_graph *g) {
         change[d] = -change[d];
     graph_weight_add_row(&types->info, 1, D, change);
     for (int64_t i = 0; i < V; i++) {
-        mn_row_values(&e->info, (uint64_t)i, rows + i * D);
+        if (mn_row_unpack(g->model->types, &e->info, (uint64_t)i, rows + i * D, g->err)) {
+            mn_gb_fail(g, g->err->status);
+            return -1;
+        }
         for (int64_t d = 0; d < D; d++)
             rows[(V + i) * D + d] = rows[i * D + d] + change[d];
     }

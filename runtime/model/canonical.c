@@ -149,7 +149,7 @@ static mn_status canonical_count_elements(const mn_canonical *m, mn_model_tensor
 static bool lies_in_file(const mn_canonical *m, const mn_plane *p, uint32_t n_dim) {
     mn_dtype t;
     uint64_t extent;
-    if (!mn_dtype_by_id(p->dtype, &t) || !plane_extent(p, n_dim, t, &extent))
+    if (!mn_vendor_dtype(m->types, p->dtype, &t) || !plane_extent(p, n_dim, t, &extent))
         return false;
     if (extent > p->bytes)
         return false;
@@ -171,12 +171,40 @@ static bool parts_are_vector(const mn_tensor_info *t) {
     return n == t->dim[0];
 }
 
+/* Whether the parts are the tensor, which the host unpacks by its own dims. */
+static bool parts_are_tensor(const mn_tensor_info *t) {
+    int64_t n = 0;
+    for (uint32_t i = 0; i < t->n_parts; i++) {
+        const mn_plane *part = mn_tensor_plane(t, i, 0);
+        if (part->dtype != t->dtype.id || part->dim[0] < 1 || part->dim[0] > t->dim[0] - n)
+            return false;
+        for (uint32_t d = 1; d < t->n_dim; d++)
+            if (part->dim[d] != t->dim[d])
+                return false;
+        n += part->dim[0];
+    }
+    return n == t->dim[0];
+}
+
+/* Whether a type of a vendor is one of the loader's list, with its numbers. */
+static bool is_listed(const mn_canonical *m, const mn_tensor_info *t) {
+    const mn_vendor_type *own = mn_vendor_type_of(m->types, t->dtype.id);
+    if (!mn_is_vendor_type(t->dtype.id))
+        return true;
+    return own && !memcmp(&own->type.dtype, &t->dtype, sizeof t->dtype) &&
+           t->n_planes == t->dtype.n_planes && parts_are_tensor(t);
+}
+
 /* Fills n_elements and bytes of e, whose info the loader has given. */
 static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, mn_error *err) {
     const mn_tensor_info *t = &e->info;
     if (!canonical_is_complete(t))
         return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete",
                        m->path, MN_STR_ARG(t->name));
+    if (!is_listed(m, t))
+        return mn_fail(err, MN_BAD_FILE,
+                       "%s: tensor %.*s: its type %u is not as the loader's list of types says",
+                       m->path, MN_STR_ARG(t->native), t->dtype.id);
     mn_status st = canonical_count_elements(m, e, err);
     if (st)
         return st;
@@ -307,6 +335,7 @@ static void canonical_forget(mn_canonical *m) {
     m->by_name = NULL;
     m->format = NULL;
     m->loader = NULL;
+    m->types = NULL;
     m->meta.entries = NULL;
     m->meta.n = 0;
     m->n_tensors = 0;
@@ -356,6 +385,7 @@ static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     m->loader = c->ref->loader;
     m->callee = c->ref->callee;
     m->memory = c->ref->memory;
+    m->types = c->ref->types;
     m->format = mn_strndup(c->format, strlen(c->format));
     if (!m->format)
         return mn_fail_memory(err, sizeof c->format);

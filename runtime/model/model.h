@@ -9,6 +9,7 @@
 #include "base/call.h"
 #include "base/ledger.h"
 #include "base/sealed.h"
+#include "base/vendor_types.h"
 #include "model/meta.h"
 
 /* A loader of the registry that may be asked. */
@@ -17,8 +18,9 @@ typedef struct {
     void *self;
     mn_str id;
     const mn_patterns *patterns;
-    const mn_callee *callee; /* for MN_WATCHED; may be NULL */
-    mn_ledger *memory;       /* that the loader has of the host; NULL: not known */
+    const mn_callee *callee;      /* for MN_WATCHED; may be NULL */
+    mn_ledger *memory;            /* that the loader has of the host; NULL: not known */
+    const mn_vendor_types *types; /* of its own; NULL: none */
 } mn_loader_ref;
 
 /* The files of one model, in the order of their names: what the path names, its shards, and
@@ -49,6 +51,7 @@ typedef struct mn_canonical {
     const mn_callee *callee;
     mn_ledger *memory;
     mn_parsed *parsed;
+    const mn_vendor_types *types; /* of the loader; ids of vendors are these alone; NULL: none */
     mn_meta meta;
     mn_model_tensor_entry *tensors;
     size_t n_tensors;

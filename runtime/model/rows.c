@@ -2,6 +2,7 @@
  * here. The arithmetic is the dequantiser's of dtype/, which the plugin `reference` uses too. */
 #include "model/rows.h"
 #include "model/model.h"
+#include <math.h>
 
 uint64_t mn_row_count(const mn_tensor_info *t) {
     uint64_t n = 1;
@@ -38,6 +39,43 @@ mn_row_place mn_row_find(const mn_tensor_info *t, uint64_t row, uint32_t plane) 
         if (p->dim[d] > 1)
             at += index[d] * p->stride[d];
     return (mn_row_place){at, p->stride[last]};
+}
+
+/* Plane `plane` of the row's part, from the row's first block on. */
+static mn_plane row_plane(const mn_tensor_info *t, uint64_t row, uint32_t plane) {
+    const mn_row_place place = mn_row_find(t, row, plane);
+    mn_plane p = *mn_tensor_plane(t, 0, plane);
+    const uint32_t last = t->n_dim - 1;
+    p.ptr = place.at;
+    p.bytes = 0;
+    p.dim[0] = p.dim[last];
+    p.stride[0] = place.step;
+    for (uint32_t d = 1; d < MN_MAX_DIM; d++)
+        p.dim[d] = p.stride[d] = 0;
+    return p;
+}
+
+mn_status mn_row_unpack(const mn_vendor_types *types, const mn_tensor_info *t, uint64_t row,
+                        float *out, mn_error *err) {
+    const mn_vendor_type *own = mn_vendor_type_of(types, t->dtype.id);
+    mn_plane planes[MN_PLANE_KINDS];
+    if (!own) {
+        mn_row_values(t, row, out);
+        return MN_OK;
+    }
+    const int64_t n = t->dim[t->n_dim - 1];
+    const uint64_t blocks = (uint64_t)n / t->dtype.block_elems;
+    for (uint32_t i = 0; i < t->n_planes; i++)
+        planes[i] = row_plane(t, row, i);
+    mn_status st = MN_OK;
+    MN_WATCHED(types->callee, "to_f32",
+               st = own->type.to_f32(types->self, planes, t->n_planes, 0, blocks, out));
+    if (!st)
+        return MN_OK;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = NAN;
+    return mn_fail(err, st, "tensor %.*s: row %llu of type %s cannot be unpacked",
+                   MN_STR_ARG(t->native), (unsigned long long)row, own->spelled);
 }
 
 void mn_row_values(const mn_tensor_info *t, uint64_t row, float *out) {

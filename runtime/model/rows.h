@@ -3,7 +3,7 @@
  * thread. */
 #ifndef MN_MODEL_ROWS_H
 #define MN_MODEL_ROWS_H
-#include "base/base.h"
+#include "base/vendor_types.h"
 
 /* Where the blocks of a row lie in one plane. A row is all of the last dimension; rows are counted
  * over all others. */
@@ -16,4 +16,7 @@ uint64_t mn_row_count(const mn_tensor_info *t); /* 1 for a vector */
 mn_row_place mn_row_find(const mn_tensor_info *t, uint64_t row, uint32_t plane);
 /* The row's dim[n_dim - 1] values; the type is one that mn_dequant_has. */
 void mn_row_values(const mn_tensor_info *t, uint64_t row, float *out);
+/* The same, also of a type of `types` (may be NULL), by its to_f32; then NaN after an error. */
+mn_status mn_row_unpack(const mn_vendor_types *types, const mn_tensor_info *t, uint64_t row,
+                        float *out, mn_error *err);
 #endif

@@ -153,15 +153,16 @@ static void add_claimed(const mn_offer *o, const mn_graph *g, mn_segment *s) {
 
 void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) {
     const bool measured = o->rates.n_types > 0;
+    const mn_graph *own = o->given ? o->given : &g->abi; /* with the types that it reads */
     s->decode_us = s->prefill_us = o->rates.step_us;
     if (measured)
-        add_measured(&o->rates, &g->abi, s);
+        add_measured(&o->rates, own, s);
     else
-        add_claimed(o, &g->abi, s);
+        add_claimed(o, own, s);
     s->row_us = MN_MAX(s->decode_us, s->prefill_us / PROMPT);
     /* a claim may be too good: not less than reading the weights at 1 GB/s for each token */
     if (!measured)
-        s->row_us = MN_MAX(s->row_us, us_at(mn_segment_bytes(&g->abi, s), 1));
+        s->row_us = MN_MAX(s->row_us, us_at(mn_segment_bytes(own, s), 1));
 }
 
 /* ---- what crosses between segments ----------------------------------------------------------- */

@@ -235,7 +235,10 @@ static void put_kv_types(json_out *j, uint32_t k_dtype, uint32_t v_dtype, const 
 
 static void explain_memory(json_out *j, const mn_offer *o, const mn_model_graph *g) {
     const bool part = o->n_can && o->n_can < g->abi.n_nodes;
-    const char *text = o->status ? o->reason : "";
+    char unpacked[200] = "";
+    const char *text = o->status ? o->reason : unpacked;
+    if (o->given)
+        mn_graph_unpacked(g, o->given, unpacked, sizeof unpacked);
     explain_step(j, "memory", part || !o->status, part ? "not asked for the whole graph" : text);
     explain_put_str(j, "class", class_name(o->precision));
     put_kv_types(j, o->k_dtype, o->v_dtype, "");

@@ -9,7 +9,7 @@
 #ifndef MN_NEGOTIATE_H
 #define MN_NEGOTIATE_H
 #include "base/base.h"
-#include "graph/graph.h"
+#include "graph/vendor.h"
 #include "json_out.h"
 #include "negotiate/held.h"
 #include "registry/registry.h"
@@ -150,8 +150,10 @@ typedef struct {
     mn_registry *registry;
     const mn_device_record *record;
     mn_device *device; /* the registry's, in use until mn_offer_free; NULL: could not be opened */
-    mn_status status;  /* MN_OK: it can alone; else the class says why not */
-    char reason[400];  /* of the refusal */
+    /* the graph as its plugin gets it (graph/vendor.h); NULL: it was not asked */
+    const mn_graph *given;
+    mn_status status; /* MN_OK: it can alone; else the class says why not */
+    char reason[400]; /* of the refusal */
     uint32_t precision, k_dtype, v_dtype;
     mn_estimate estimate;    /* of the whole graph, as the other three: if it can run all nodes */
     uint64_t kv_bytes, need; /* need: weights + KV + scratch, upper bound */

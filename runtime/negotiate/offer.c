@@ -321,6 +321,12 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
                     .stage = rec->plugin->backend ? MN_STAGE_DEVICE : MN_STAGE_PLUGIN};
     if (offer_open_device(o))
         return MN_OK;
+    mn_error why = MN_ERROR_INIT;
+    const mn_status viewed = mn_graph_for(g, &rec->plugin->types, &o->given, &why);
+    if (viewed == MN_OUT_OF_MEMORY)
+        return mn_fail_memory(err, 0);
+    if (viewed)
+        return refuse_by(o, viewed, &why), MN_OK;
     o->verdicts = mn_calloc(n_nodes, sizeof *o->verdicts);
     o->said = mn_calloc(n_nodes, 1);
     o->can = mn_calloc(n_nodes, 1);
@@ -328,7 +334,7 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
         return mn_fail_memory(err, n_nodes * sizeof *o->verdicts);
     mn_request_symbols(r, 1, symbols);
     mn_question whole;
-    mn_status st = mn_segment_question(g, (mn_node_range){0, n_nodes}, r->precision, r->k_dtype,
+    mn_status st = mn_segment_question(o, g, (mn_node_range){0, n_nodes}, r->precision, r->k_dtype,
                                        r->v_dtype, symbols, &whole, err);
     if (st)
         return st;

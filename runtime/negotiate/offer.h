@@ -58,10 +58,10 @@ typedef struct {
     mn_compile compile;
     mn_memory_uses memory;
 } mn_question;
-/* Of nodes [lo, hi); symbols: [MN_SYM_COUNT], maxima, which stay the caller's. */
-mn_status mn_segment_question(const mn_model_graph *g, mn_node_range nodes, uint32_t precision,
-                              uint32_t k_dtype, uint32_t v_dtype, const int64_t *symbols,
-                              mn_question *out, mn_error *err);
+/* Of nodes [lo, hi) of o->given; symbols: [MN_SYM_COUNT], maxima, which stay the caller's. */
+mn_status mn_segment_question(const mn_offer *o, const mn_model_graph *g, mn_node_range nodes,
+                              uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
+                              const int64_t *symbols, mn_question *out, mn_error *err);
 /* maxima; MN_SYM_PAGES is n_pages */
 void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max);
 /* Entries of a slot's row of the page tables: of the group with the smallest pages. */

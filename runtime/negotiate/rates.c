@@ -147,8 +147,10 @@ static void rates_claim(mn_offer *o) {
 static bool measure_now(mn_offer *o, uint32_t dtype, const mn_text *key, mn_measured *m) {
     mn_dtype t;
     const uint64_t begin = mn_now_ns();
-    if (!mn_dtype_by_id(dtype, &t))
+    if (!mn_dtype_by_id(dtype, &t)) {
+        snprintf(o->rates.note, sizeof o->rates.note, "not measured: a type of the vendor's own");
         return false;
+    }
     if (!mn_measure(o, t, m, o->rates.note, sizeof o->rates.note))
         return false;
     o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
@@ -170,7 +172,8 @@ static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measur
 
 void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, bool measure) {
     type_use types[MN_MAX_RATES];
-    uint32_t n = measure && o->can ? rates_types_of(o, &g->abi, types) : 0;
+    const mn_graph *own = o->given ? o->given : &g->abi;
+    uint32_t n = measure && o->can ? rates_types_of(o, own, types) : 0;
     mn_rates *rates = &o->rates;
     rates_claim(o);
     for (uint32_t i = 0; i < n; i++) {

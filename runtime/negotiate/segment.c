@@ -73,12 +73,12 @@ int64_t mn_segment_row(const mn_segment *s, const mn_request *r) {
     return most;
 }
 
-mn_status mn_segment_question(const mn_model_graph *g, mn_node_range nodes, uint32_t precision,
-                              uint32_t k_dtype, uint32_t v_dtype, const int64_t *symbols,
-                              mn_question *out, mn_error *err) {
+mn_status mn_segment_question(const mn_offer *o, const mn_model_graph *g, mn_node_range nodes,
+                              uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
+                              const int64_t *symbols, mn_question *out, mn_error *err) {
     out->compile = (mn_compile){.size = sizeof(mn_compile),
                                 .precision = precision,
-                                .graph = g->given,
+                                .graph = o->given ? o->given : g->given,
                                 .node_lo = nodes.lo,
                                 .node_hi = nodes.hi,
                                 .symbol_max = symbols,
@@ -144,7 +144,7 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
     mn_estimate e;
     mn_request_symbols(r, 1, symbols);
     mn_question q;
-    mn_status st = mn_segment_question(g, (mn_node_range){lo, hi}, r->precision, r->k_dtype,
+    mn_status st = mn_segment_question(o, g, (mn_node_range){lo, hi}, r->precision, r->k_dtype,
                                        r->v_dtype, symbols, &q, err);
     if (st)
         return st;
@@ -230,7 +230,7 @@ static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const m
     int64_t symbols[MN_SYM_COUNT];
     mn_request_symbols(r, 1, symbols);
     mn_question q;
-    mn_status st = mn_segment_question(g, (mn_node_range){s->node_lo, s->node_hi}, o->precision,
+    mn_status st = mn_segment_question(o, g, (mn_node_range){s->node_lo, s->node_hi}, o->precision,
                                        o->k_dtype, o->v_dtype, symbols, &q, err);
     if (st)
         return st;

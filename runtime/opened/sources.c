@@ -18,7 +18,8 @@ mn_status mn_loader_refs(const mn_runtime *rt, mn_loader_ref **out, uint32_t *n,
                                         .id = r[i].id,
                                         .patterns = &r[i].patterns,
                                         .callee = r[i].callee,
-                                        .memory = r[i].memory};
+                                        .memory = r[i].memory,
+                                        .types = &r[i].types};
     *out = refs;
     *n = k;
     return MN_OK;

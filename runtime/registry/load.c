@@ -103,6 +103,7 @@ void mn_plugin_unload(mn_plugin_record *rec) {
     rec->profile = NULL;
     rec->group = NULL;
     mn_patterns_free(&rec->patterns);
+    mn_vendor_types_free(&rec->types);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -141,6 +142,7 @@ static const table_slot loader_slots[] = {
     SLOT(mn_loader, tensor_at), SLOT(mn_loader, close), SLOT(mn_loader, patterns),
 };
 
+static const table_slot types_slots[] = {SLOT(mn_types, type_at)};
 static const table_slot profile_slots[] = {SLOT(mn_profile, execute)};
 static const table_slot group_slots[] = {
     SLOT(mn_group, open),
@@ -172,6 +174,17 @@ static bool take_patterns(mn_plugin_record *rec, const mn_loader *loader) {
     return !st || mn_plugin_reject(rec, MN_RECORD_FAILED, "%s", why.msg);
 }
 
+/* false = out of memory. */
+static bool take_types(mn_plugin_record *rec, const mn_types *types, bool is_loader) {
+    mn_error why = MN_ERROR_INIT;
+    const mn_status st =
+        mn_vendor_types_read(types, rec->plugin->self, is_loader, &rec->types, &why);
+    rec->types.callee = rec->callee;
+    if (st == MN_OUT_OF_MEMORY)
+        return false;
+    return !st || mn_plugin_reject(rec, MN_RECORD_FAILED, "%s: %s", MN_TYPES_ID, why.msg);
+}
+
 /* Rejects the plugin if the table of this interface is there and lacks a function; false = out of
  * memory. */
 static bool check_table(mn_plugin_record *rec, const char *interface, const void *table,
@@ -182,13 +195,14 @@ static bool check_table(mn_plugin_record *rec, const char *interface, const void
                                         interface, missing);
 }
 
-/* Those of the three interfaces that it has; sets kind. */
+/* Those of the interfaces that it has; sets kind. */
 static bool find_tables(mn_plugin_record *rec) {
     const mn_plugin *p = rec->plugin;
     const mn_backend *backend = p->query(p->self, MN_BACKEND_ID);
     const mn_loader *loader = p->query(p->self, MN_LOADER_ID);
     const mn_profile *profile = backend ? p->query(p->self, MN_PROFILE_ID) : NULL;
     const mn_group *group = backend ? p->query(p->self, MN_GROUP_ID) : NULL;
+    const mn_types *types = p->query(p->self, MN_TYPES_ID);
     const uint32_t kinds = (backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0);
     rec->kind = kind_name(kinds);
     if (!backend && !loader)
@@ -198,7 +212,8 @@ static bool find_tables(mn_plugin_record *rec) {
         check_table(rec, MN_BACKEND_ID, backend, backend_slots, MN_COUNT(backend_slots)) &&
         check_table(rec, MN_LOADER_ID, loader, loader_slots, MN_COUNT(loader_slots)) &&
         check_table(rec, MN_PROFILE_ID, profile, profile_slots, MN_COUNT(profile_slots)) &&
-        check_table(rec, MN_GROUP_ID, group, group_slots, MN_COUNT(group_slots));
+        check_table(rec, MN_GROUP_ID, group, group_slots, MN_COUNT(group_slots)) &&
+        check_table(rec, MN_TYPES_ID, types, types_slots, MN_COUNT(types_slots));
     if (!enough_memory || rec->status != MN_RECORD_PENDING)
         return enough_memory;
     const bool joins = group && MN_HAS(mn_group, group, make_id);
@@ -208,6 +223,8 @@ static bool find_tables(mn_plugin_record *rec) {
                                 "its table %s has ids of %u bytes: expected 1 to %u", MN_GROUP_ID,
                                 id_bytes, MN_MAX_GROUP_ID);
     if (loader && !take_patterns(rec, loader))
+        return false;
+    if (types && rec->status == MN_RECORD_PENDING && !take_types(rec, types, loader != NULL))
         return false;
     rec->profile = profile;
     rec->group = group;

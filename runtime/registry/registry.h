@@ -13,6 +13,7 @@
 #include "base/call.h"
 #include "base/config.h"
 #include "base/ledger.h"
+#include "base/vendor_types.h"
 
 typedef struct mn_registry mn_registry;
 
@@ -73,6 +74,7 @@ typedef struct {
     const mn_profile *profile; /* beside the backend; NULL also = has none */
     const mn_group *group;     /* the same; id_bytes at most MN_MAX_GROUP_ID */
     mn_patterns patterns;      /* the loader's */
+    mn_vendor_types types;     /* of its own, loader's and backend's alike; n 0 = none */
     void *handle;
     struct mn_plugin_host *host; /* the registry's */
     const mn_callee *callee;     /* for MN_WATCHED around calls of its functions */

@@ -23,12 +23,18 @@
 #define FICKLE 14        /* states other ones each time */
 #define OTHER_PATTERN 15 /* claims files that none of its patterns names */
 #define SNOB 16          /* passes over files with a flag that it does not know */
+#define FLOAT_LAYERS 17  /* counts layers by a float */
+#define KEY_TWICE 18     /* has a key twice */
+#define NAME_TWICE 19    /* has two tensors of one name */
+#define NO_FORMAT 20     /* claims models of a format without a name */
+#define SIZEOF_STRIDE 21 /* steps through the files by the size of its own struct */
+#define EXACT_FLAG 22    /* compares flags, where it should look at a bit */
 
 MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "");
 
 enum { LARGE = 200000 };
 struct mn_parsed {
-    mn_plane plane;
+    mn_plane plane, second;
     int64_t count;
 };
 static const mn_host *host;
@@ -38,10 +44,14 @@ static const mn_file *gguf_of(const mn_file *files, uint32_t n, uint32_t stride,
                               uint64_t *largest) {
     const mn_file *found = NULL;
     *largest = 0;
+    if (WHAT == SIZEOF_STRIDE)
+        stride = sizeof(mn_file);
     for (uint32_t i = 0; i < n; i++) {
         const mn_file *f =
             (const mn_file *)(const void *)((const char *)files + (uint64_t)i * stride);
         if (WHAT == SNOB && (f->flags & ~MN_FILE_NAMED))
+            continue;
+        if (WHAT == EXACT_FLAG && (f->flags & MN_FILE_NAMED) && f->flags != MN_FILE_NAMED)
             continue;
         if (f->bytes >= 128 && !memcmp(f->map, "GGUF", 4))
             found = f;
@@ -59,6 +69,8 @@ static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t st
     (void)self;
     if (f || WHAT == GREEDY || (WHAT == SLY_GREEDY && largest > LARGE))
         g.confidence = 100;
+    if (WHAT == NO_FORMAT)
+        g.format[0] = 0;
     g.size = out->size < sizeof g ? out->size : (uint32_t)sizeof g;
     memcpy(out, &g, g.size);
     return MN_OK;
@@ -110,6 +122,12 @@ static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32
                                .dtype = MN_F32,
                                .dim = {(int64_t)size / 4},
                                .stride = {4}}};
+    p->second = p->plane;
+    if (WHAT == NAME_TWICE) {
+        p->plane.bytes = p->second.bytes = size / 2;
+        p->plane.dim[0] = p->second.dim[0] = (int64_t)size / 8;
+        p->second.ptr = bytes + f->bytes - size / 2;
+    }
     if (WHAT == OUTSIDE || (WHAT == SLY_OUTSIDE && f->bytes > LARGE))
         p->plane.ptr = bytes + f->bytes - size + 4;
     for (uint64_t i = 0; WHAT == READS_DATA && i < f->bytes; i++)
@@ -122,16 +140,21 @@ static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32
 
 static mn_status meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *v) {
     (void)p;
-    if (i)
+    if (i > (WHAT == FLOAT_LAYERS || WHAT == KEY_TWICE ? 1 : 0))
         return MN_END;
     *key = *native = (mn_str){"general.architecture", 20};
     mn_value said = {.size = sizeof said, .type = MN_VALUE_STR, .s = {"llama", 5}};
+    if (i && WHAT == FLOAT_LAYERS) {
+        *key = *native = (mn_str){"llama.block_count", 17};
+        said.type = MN_VALUE_FLOAT;
+        said.f = 2;
+    }
     memcpy(v, &said, v->size < sizeof said ? v->size : sizeof said);
     return MN_OK;
 }
 
 static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
-    if (i)
+    if (i > (WHAT == NAME_TWICE ? 1 : 0))
         return MN_END;
     mn_tensor_info t = {.size = sizeof t,
                         .n_parts = 1,
@@ -142,7 +165,7 @@ static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
                         .dtype = {MN_F32, 1, 4, 1},
                         .dim = {p->plane.dim[0]},
                         .n_dim = 1,
-                        .planes = &p->plane};
+                        .planes = i ? &p->second : &p->plane};
     memcpy(out, &t, out->size < sizeof t ? out->size : sizeof t);
     return MN_OK;
 }

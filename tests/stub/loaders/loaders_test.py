@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Loaders that go wrong, what `minerva plugins check` says of each, and that a model still runs with one of them in the plugin
-folder: loaders_test.py MINERVA GROUP. Groups: check, run; files: which files reach a loader. The folder of the built stubs comes from MINERVA_STUBS."""
+folder: loaders_test.py MINERVA GROUP. Groups: check, run; files: which files reach a loader; types: a type that a loader
+brings along. The folder of the built stubs comes from MINERVA_STUBS."""
 import os
+import random
 import shutil
 import struct
 import sys
@@ -27,6 +29,12 @@ RULES = {
     "fickle": ("model.patterns", "asked again"),
     "other_pattern": ("model.patterns", "none of its names"),
     "snob": ("loader.named", "flag 1 << 30"),
+    "float_layers": ("model.open", "llama.block_count", "MN_VALUE_INT"),
+    "key_twice": ("model.open", "general.architecture twice"),
+    "name_twice": ("model.open", "tensor 't'", "twice"),
+    "no_format": ("model.guess", "empty format"),
+    "sizeof_stride": ("loader.named", "longer elements"),
+    "exact_flag": ("loader.named", "flag 1 << 30"),
     "opens_files": ("loader.files", "SIGSYS", "opens none"),
 }
 SLY = ("sly_greedy", "sly_outside")  # nothing but the model itself finds these out
@@ -45,6 +53,27 @@ def test_check_bad():
             equal((name, r.code, failed[:1]), (name, 1, [rule]))
             has(rules[rule]["message"], *words)
             has(rules[rule]["page"], "rule-" + rule.replace(".", "-"))
+
+
+def test_check_order():
+    """What is wrong with a model is said by the rules of models, not by one of the process."""
+    with Folder("name_twice") as f:
+        r, rules = check(f.plugins + "/name_twice.so")
+        equal([i for i, x in rules.items() if x["status"] == "failed"][:1], ["model.open"])
+
+
+def test_check_types():
+    """The check knows types that a loader brings along."""
+    with Folder("toy_typed", "toy_fails") as f:
+        model = typed_models(f)[0]
+        for group in ("types", "model", "loader"):
+            r, rules = check(f.plugins + "/toy_typed.so", "--only", group, "--model", model)
+            equal({i: x["message"] for i, x in rules.items() if x["status"] == "failed"}, {})
+        r, rules = check(f.plugins + "/toy_fails.so", "--only", "types", code=1)
+        equal(rules["types.to_f32"]["status"], "failed")
+    for name in ("no_unpack", "no_bit", "absurd", "twice", "misspelled"):
+        r, rules = check(os.path.join(os.environ["MINERVA_STUBS"], "toy_" + name + ".so"), "--only", "types", code=1)
+        equal(rules["types.list"]["status"], "failed")
 
 
 def test_check_ours():
@@ -167,6 +196,123 @@ def test_files_named():
         shutil.copy(tmp + "/model.safetensors", tmp + "/consolidated.safetensors")
         r = minerva("inspect", tmp + "/consolidated.safetensors", code=1)
         is_error(r, "consolidated.safetensors", "no tensor of the model")
+
+
+# ---- a type of a vendor ----
+STUB = os.path.join(BUILD, "tests", "stub", "%s.so")
+
+
+def typed_values(rng, rows, cols):
+    """Blocks of toy.b8 for a matrix, and the same numbers as F32."""
+    packed, plain = b"", b""
+    for _ in range(rows * cols // 16):
+        scale, codes = 2.0 ** rng.randint(-9, -6), [rng.randint(-127, 127) for _ in range(16)]
+        packed += struct.pack("<f16b", scale, *codes)
+        plain += struct.pack("<16f", *[scale * c for c in codes])
+    return packed, plain
+
+
+def typed_models(f):
+    """One model twice: with matrices of toy.b8 (typed.part1of1.toy), and as F32."""
+    rng, files = random.Random(38), []
+    values = {k: typed_values(rng, *v) if v[1] else (struct.pack("<f", 0.5) * v[0],) * 2 for k, v in SHAPES.items()}
+    for i, name in enumerate(("typed", "plain")):
+        head, data = struct.pack("<4sII", b"TOY1", len(LLAMA), len(SHAPES)), b""
+        for key, v in LLAMA.items():
+            kind = 4 if isinstance(v, str) else 2 if isinstance(v, float) else 1
+            head += struct.pack("<64sIIqd40s", key.encode(), kind, 0, v if kind == 1 else 0, v if kind == 2 else 0,
+                                v.encode() if kind == 4 else b"")
+        at = len(head) + 88 * len(SHAPES)
+        for key, (rows, cols) in SHAPES.items():
+            head += struct.pack("<64sqqQ", (key + ".weight").encode(), rows, cols, at + len(data))
+            data += values[key][i]
+        files.append(cli_test.put(f.path, name + ".part1of1.toy", head + data))
+    return files
+
+
+class Typed:
+    """A folder of plugins for each model: both loaders claim every toy, so that only one of them may be there."""
+
+    def __init__(self, *more):
+        self.typed, self.plain = Folder("toy_typed", *more), Folder("toy_shards")
+
+    def __enter__(self):
+        self.typed.__enter__()
+        self.plain.__enter__()
+        self.models = typed_models(self.typed)
+        return self
+
+    def __exit__(self, *why):
+        self.plain.__exit__(*why)
+        self.typed.__exit__(*why)
+
+    def logits(self, device, model=None, f=None):
+        """The bytes that `minerva logits` writes."""
+        f = f or self.typed
+        out = f.path + "/logits.safetensors"
+        minerva("logits", "-m", model or self.models[0], "--prompt-ids", "1,2,3,60", "--device", device, "--precision", "exact", "-o", out, env=f.env)
+        with open(out, "rb") as written:
+            data = written.read()
+        os.remove(out)
+        return data
+
+    def expected(self):
+        return self.logits("reference", self.models[1], self.plain)
+
+
+def explained(t, device):
+    r = minerva("devices", "--explain", "-m", t.models[0], "--device", device, "--json", env=t.typed.env)
+    return next(str(c["steps"]) for c in r.json()["candidates"] if c["device"].split(":")[0] == device)
+
+
+def test_types_reference():
+    """A device whose plugin does not have the type gets it as f32, by the loader's to_f32: the same bits; and it is said."""
+    with Typed() as t:
+        equal(t.logits("reference") == t.expected(), True)
+        has(explained(t, "reference"), "8 weights of toy.b8 are unpacked to f32")
+
+
+def test_types_backend():
+    """The vendor's backend gets it as stored, under its own id."""
+    with Typed(STUB % "typed") as t:
+        equal(t.logits("typed") == t.expected(), True)
+        equal("are unpacked" in explained(t, "typed"), False)
+
+
+def test_types_differ():
+    """One name for blocks of two sizes: the device is refused, and says why."""
+    with Typed(STUB % "typed_other") as t:
+        r = minerva("logits", "-m", t.models[0], "--prompt-ids", "1,2", "--device", "typed_other",
+                    "-o", t.typed.path + "/none.safetensors", env=t.typed.env, code=3)
+        is_error(r, "typed_other", "toy.b8", "32 elements in 36 bytes", "16 in 20")
+
+
+def test_types_tools():
+    """inspect names it, convert reads it and says what it cannot keep."""
+    with Typed() as t:
+        model = t.models[0]
+        has(minerva("inspect", model, "--json", env=t.typed.env).out, '"toy.b8"')
+        out = t.typed.path + "/out.gguf"
+        minerva("convert", model, "-o", out, "--type", "f32", env=t.typed.env)
+        equal(t.logits("reference", out) == t.expected(), True)
+
+
+def test_types_refused():
+    """Lists of types that break their contract; the plugin is not used, and why is said. A row that cannot be unpacked is an error."""
+    words = {"toy_no_unpack": "lacks the function to_f32", "toy_no_bit": "bit 31", "toy_absurd": "in 0 bytes", "toy_twice": "one name",
+             "toy_misspelled": "misspelled"}
+    with Folder(*words) as f:
+        rows = {p["id"]: p for p in minerva("plugins", "--json", env=f.env, code=None).json()}
+        for name, what in words.items():
+            equal(rows[name]["status"], "failed")
+            has(rows[name]["reason"], "mn.types/1", what)
+    with Folder("toy_fails") as f:
+        model = typed_models(f)[0]
+        r = minerva("logits", "-m", model, "--prompt-ids", "1", "--device", "reference",
+                    "-o", f.path + "/none.safetensors", env=f.env, code=1)
+        is_error(r, "toy.b8", "cannot be unpacked")
+        r = minerva("convert", model, "-o", f.path + "/out.gguf", "--type", "f32", env=f.env, code=1)
+        equal(os.path.exists(f.path + "/out.gguf"), False)
 
 
 def test_run():

@@ -1,6 +1,8 @@
 /* toy_loader.c -- a format of a third party in shards, or in folders: what a host does by file
  * patterns alone. -DFORMAT=SHARDS: NAME.part1of3.toy and so on. -DFORMAT=FOLDERS: TOY.list marks
- * the folder and has the names of its *.toyf files, one a line. A file is
+ * the folder and has the names of its *.toyf files, one a line. -DTYPED=HOW: matrices are of a type
+ * of its own, toy.b8 (blocks of 16: a float, then 16 bytes that it multiplies); other words than
+ * GOOD break the contract of its list in one way. A file is
  *
  *   magic "TOY1", u32 n_meta, u32 n_tensors, then rows of meta and rows of tensor as below
  *
@@ -13,6 +15,13 @@
 
 #define SHARDS 1
 #define FOLDERS 2
+#ifndef TYPED
+#define TYPED NONE
+#endif
+enum { NONE, GOOD, NO_UNPACK, NO_BIT, ABSURD, TWICE, MISSPELLED, FAILS };
+/* A block of matrices: elements and bytes. */
+enum { ELEMS = TYPED == NONE ? 1 : 16, BYTES = TYPED == NONE ? 4 : 20 };
+#define TYPE_ID (TYPED == NONE ? MN_F32 : TYPED == NO_BIT ? 1000u : MN_VENDOR | 5u)
 
 MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "");
 
@@ -27,7 +36,7 @@ typedef struct {
 typedef struct {
     char name[64];
     int64_t dim[2];  /* dim[1] 0: a vector */
-    uint64_t offset; /* of F32 values, from the beginning of the file */
+    uint64_t offset; /* of F32 values or blocks, from the beginning of the file */
 } tensor_row;
 
 enum { MOST_FILES = 16, HEAD = 12 };
@@ -177,22 +186,26 @@ static mn_status add_tensor(mn_parsed *p, const mn_file *f, const char *at, uint
     memcpy(t, at, sizeof *t);
     const uint64_t rows = (uint64_t)t->dim[0];
     const uint64_t cols = t->dim[1] ? (uint64_t)t->dim[1] : 1;
-    const uint64_t room = t->offset <= f->bytes ? (f->bytes - t->offset) / 4 : 0;
+    const bool typed = t->dim[1] > 0;
+    const uint64_t elems = typed ? ELEMS : 1;
+    const uint64_t bytes = typed ? BYTES : 4;
+    const uint64_t room = t->offset <= f->bytes ? (f->bytes - t->offset) / bytes * elems : 0;
     if (!text_ends(t->name, sizeof t->name) || t->dim[0] < 1 || t->dim[1] < 0 || t->offset < *end ||
-        rows > room || cols > room / rows)
+        cols % elems || rows > room || cols > room / rows)
         return fail(err, MN_BAD_FILE, "%.*s: tensor %u is damaged or truncated", (int)f->name.len,
                     f->name.ptr, p->n_tensors);
     for (uint32_t i = 0; i + 1 < p->n_tensors; i++)
         if (!strcmp(p->tensors[i].name, t->name))
             return fail(err, MN_BAD_FILE, "%.*s: a tensor is there twice", (int)f->name.len,
                         f->name.ptr);
-    *end = t->offset + rows * cols * 4;
+    const uint64_t row_bytes = cols / elems * bytes;
+    *end = t->offset + rows * row_bytes;
     *plane = (mn_plane){.ptr = (const char *)f->map + t->offset,
-                        .bytes = rows * cols * 4,
+                        .bytes = rows * row_bytes,
                         .kind = MN_PLANE_DATA,
-                        .dtype = MN_F32,
+                        .dtype = typed ? TYPE_ID : MN_F32,
                         .dim = {t->dim[0], t->dim[1]},
-                        .stride = {(int64_t)cols * 4, 4}};
+                        .stride = {typed ? (int64_t)row_bytes : 4, (int64_t)bytes}};
     return MN_OK;
 }
 
@@ -289,16 +302,17 @@ static mn_status tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *out) {
         return MN_END;
     const tensor_row *t = &p->tensors[i];
     const mn_str name = {t->name, strlen(t->name)};
-    const mn_tensor_info info = {.size = sizeof info,
-                                 .n_parts = 1,
-                                 .n_planes = 1,
-                                 .plane_stride = sizeof(mn_plane),
-                                 .name = name,
-                                 .native = name,
-                                 .dtype = {MN_F32, 1, 4, 1},
-                                 .dim = {t->dim[0], t->dim[1]},
-                                 .n_dim = t->dim[1] ? 2 : 1,
-                                 .planes = &p->planes[i]};
+    const mn_tensor_info info = {
+        .size = sizeof info,
+        .n_parts = 1,
+        .n_planes = 1,
+        .plane_stride = sizeof(mn_plane),
+        .name = name,
+        .native = name,
+        .dtype = {t->dim[1] ? TYPE_ID : MN_F32, t->dim[1] ? ELEMS : 1, t->dim[1] ? BYTES : 4, 1},
+        .dim = {t->dim[0], t->dim[1]},
+        .n_dim = t->dim[1] ? 2 : 1,
+        .planes = &p->planes[i]};
     return give(out, &info, sizeof info);
 }
 
@@ -312,10 +326,45 @@ static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
     return i < n ? give(out, FORMAT == SHARDS ? &sharded[i] : &folder[i], sizeof *out) : MN_END;
 }
 
+/* ---- its own type ---------------------------------------------------------------------------- */
+static mn_status to_f32(void *self, const mn_plane *planes, uint32_t n_planes, uint64_t block,
+                        uint64_t n_blocks, float *out) {
+    (void)self;
+    (void)n_planes;
+    for (uint64_t b = block; b < block + n_blocks; b++) {
+        const char *at = (const char *)planes->ptr + (int64_t)b * planes->stride[0];
+        float scale;
+        memcpy(&scale, at, sizeof scale);
+        for (int i = 0; i < ELEMS; i++)
+            *out++ = scale * (float)(signed char)at[4 + i];
+    }
+    return TYPED == FAILS ? MN_BAD_FILE : MN_OK;
+}
+static mn_status type_at(void *self, uint32_t i, mn_type *out, mn_error *err) {
+    mn_type t = {.size = sizeof t,
+                 .name = {"toy.b8", 6},
+                 .dtype = {TYPE_ID, ELEMS, BYTES, 1},
+                 .to_f32 = to_f32};
+    (void)self;
+    (void)err;
+    if (i >= (TYPED == TWICE ? 2 : 1))
+        return MN_END;
+    if (TYPED == MISSPELLED)
+        t.name = (mn_str){"Toy", 3};
+    if (TYPED == ABSURD)
+        t.dtype.block_bytes = 0;
+    if (TYPED == NO_UNPACK)
+        t.to_f32 = NULL;
+    return give(out, &t, sizeof t);
+}
+static const mn_types types = {sizeof types, 0, type_at};
+
 static const mn_loader table = {sizeof table, 0,         guess,       open_model,
                                 meta_at,      tensor_at, close_model, patterns};
 static const void *query(void *self, const char *id) {
     (void)self;
+    if (TYPED != NONE && !strcmp(id, MN_TYPES_ID))
+        return &types;
     return strcmp(id, MN_LOADER_ID) ? NULL : &table;
 }
 static void shutdown(void *self) {
