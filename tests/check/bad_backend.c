@@ -4,6 +4,7 @@
 #include "common.h"
 #include <fcntl.h>
 #include <locale.h>
+#include <pthread.h>
 #include <fenv.h>
 #include <signal.h>
 #include <stdio.h>
@@ -680,6 +681,59 @@ static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_e
     the_host->release(the_host->self, the_host->alloc(the_host->self, 1, 1));
     return stub_inner->execute(c, step, ev, err);
 }
+#elif defined(BAD_HONESTY_EXECUTE_ALLOCATES_MALLOC)
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    char *volatile scratch = malloc(64);
+    free(scratch);
+    return stub_inner->execute(c, step, ev, err);
+}
+#elif defined(BAD_PROCESS_CALLS_ENVIRONMENT)
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    setenv("OMP_NUM_THREADS", "1", 1);
+    return stub_inner->execute(c, step, ev, err);
+}
+#elif defined(BAD_PROCESS_THREADS)
+static void *wait_for_ever(void *arg) {
+    for (;;)
+        pause();
+    return arg;
+}
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    static int started;
+    pthread_t t;
+    if (!started++ && !pthread_create(&t, NULL, wait_for_ever, NULL))
+        pthread_detach(t);
+    return stub_inner->execute(c, step, ev, err);
+}
+#elif defined(BAD_TYPES_LIST) || defined(BAD_TYPES_TO_F32)
+static mn_status to_f32(void *self, const mn_plane *planes, uint32_t n_planes, uint64_t block,
+                        uint64_t n_blocks, float *out) {
+    (void)self, (void)planes, (void)n_planes;
+    for (uint64_t i = 0; i < n_blocks * 32; i++)
+        out[i] = (float)(block + i % 32); /* of each block its first place in the call */
+    return MN_OK;
+}
+static mn_status type_at(void *self, uint32_t i, mn_type *out, mn_error *err) {
+    static uint32_t calls;
+    mn_type t = {.size = sizeof t,
+                 .name = {"stub.q4", 7},
+                 .dtype = {MN_VENDOR | 1u, 32, 16, 1},
+                 .to_f32 = to_f32};
+    (void)self, (void)err;
+    if (i)
+        return MN_END;
+#if defined(BAD_TYPES_LIST)
+    t.dtype.id += calls++;
+#else
+    (void)calls;
+#endif
+    memcpy(out, &t, out->size < sizeof t ? out->size : sizeof t);
+    return MN_OK;
+}
+static const mn_types own_types = {sizeof own_types, 0, type_at};
+static const void *types_query(void *self, const char *id) {
+    return strcmp(id, MN_TYPES_ID) ? stub_query(self, id) : &own_types;
+}
 #elif defined(BAD_HONESTY_ESTIMATE)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     static uint64_t calls;
@@ -932,6 +986,13 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.execute = execute;
 #elif defined(BAD_HONESTY_EXECUTE_ALLOCATES)
     the_host = host, stub_table.execute = execute;
+#elif defined(BAD_HONESTY_EXECUTE_ALLOCATES_MALLOC) || defined(BAD_PROCESS_CALLS_ENVIRONMENT)
+    stub_table.execute = execute;
+#elif defined(BAD_PROCESS_THREADS)
+    ((mn_plugin *)(uintptr_t)p)->flags |= MN_PLUGIN_UNLOADABLE;
+    stub_table.execute = execute;
+#elif defined(BAD_TYPES_LIST) || defined(BAD_TYPES_TO_F32)
+    ((mn_plugin *)(uintptr_t)p)->query = types_query;
 #elif defined(BAD_HONESTY_ESTIMATE) || defined(BAD_HONESTY_MEMORY_SCRATCH)
     stub_table.estimate = estimate;
 #elif defined(BAD_HONESTY_FLAGS)

@@ -2,6 +2,7 @@
  * estimates, waits, device flags and outputs that are not bound, each against what the device
  * then does. Memory is counted by the host of the stage (host.c), and outside of it by
  * device_memory or this process. */
+#include "allocs.h"
 #include "life.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,12 +284,20 @@ static void must_not_allocate(check *c, stage *s) {
     const mn_backend *be = s->p.be;
     const long long rows = s->o->value[0];
     const long long before = atomic_load(&s->host.calls);
+    const void *code;
+    memcpy(&code, &s->p.api->query, sizeof code); /* ISO C has no cast */
+    const int counts = allocs_begin(code);
     mn_event *ev = NULL;
     check_doing(c, "execute ran for %lld rows", rows);
     mn_status st = mn_usual_execute(be, s->plan->contexts[0], 0, s->o->value, &ev, &s->p.err);
     const long long calls = atomic_load(&s->host.calls) - before;
     st = case_wait(be, st, &ev, &s->p.err);
+    const unsigned long long own = allocs_end();
     CHECK_OK(c, st, &s->p.err, "execute");
+    CHECK(c, !counts || !own,
+          "execute of %lld rows: found %llu calls of malloc, calloc, realloc or aligned_alloc by "
+          "the plugin, expected none after context_prepare",
+          rows, own);
     CHECK(c, !calls,
           "execute of %lld rows: found %lld calls of host->alloc, expected none after "
           "context_prepare",

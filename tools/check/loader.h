@@ -86,6 +86,9 @@ typedef void (*loader_fn)(loader *l, mapped_files *m);
 void loader_on_model(check *c, int how, loader_fn fn);
 /* The confidence; -1 = the rule has failed. */
 int loader_guess(loader *l, const mapped_files *m);
+/* Of a valid model: each key and each name of a tensor is there once, and what counts is an
+ * integer. */
+void loader_once(loader *l, const mapped_files *m);
 /* open of the loader's table. */
 mn_status loader_open(const loader *l, const mapped_files *m, mn_parsed **out, mn_error *err);
 /* Opens, reads and checks all metadata and tensors twice, closes, and looks for leaks; the rule

@@ -5,6 +5,7 @@
  * its format (loader_on_model). */
 #include "loader.h"
 #include "case.h"
+#include "types.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@
 
 /* ---- the loader and its model ---------------------------------------------------------------- */
 static void *(*host_alloc)(void *self, uint64_t bytes, uint64_t align);
-static uint64_t too_much; /* bytes of the allocation that was refused for its size; 0 = none */
+static plugin_types own_types; /* of the loader that was entered last */
+static uint64_t too_much;      /* bytes of the allocation that was refused for its size; 0 = none */
 
 static void *limited_alloc(void *self, uint64_t bytes, uint64_t align) {
     if (bytes <= LOADER_MOST_BYTES)
@@ -31,7 +33,9 @@ int loader_enter(check *c, loader *l) {
         return 0;
     if (!l->plugin.ld)
         check_fail(c, "query(\"" MN_LOADER_ID "\"): found NULL, expected a table");
-    return l->plugin.ld != NULL;
+    else
+        types_read(c, &l->plugin, &own_types);
+    return l->plugin.ld != NULL && !check_over(c);
 }
 
 void loader_close(loader *l) {
@@ -178,7 +182,7 @@ static bool loader_parse_add_span(uint64_t *end, uint64_t steps, int64_t stride)
 /* Bytes from the first to the last that the strides reach; false: broken dims or strides, or
  * overflow. */
 static bool extent_of(const mn_plane *p, uint32_t n_dim, uint64_t *out) {
-    const mn_dtype t = case_dtype(p->dtype);
+    const mn_dtype t = types_find(&own_types, p->dtype);
     uint64_t end = t.block_bytes;
     if (!t.id)
         return false;
@@ -206,7 +210,7 @@ static uint64_t count_planes(const mn_tensor_info *t) {
 
 /* Each fault_of: a phrase that names the fault; NULL = nothing. */
 static const char *fault_of_head(const mn_tensor_info *t) {
-    const mn_dtype known = case_dtype(t->dtype.id);
+    const mn_dtype known = types_find(&own_types, t->dtype.id);
     const bool has_names = t->name.len && t->name.ptr && t->native.len && t->native.ptr;
     if (!has_names)
         return "has no name";
@@ -217,7 +221,7 @@ static const char *fault_of_head(const mn_tensor_info *t) {
     if (t->plane_stride < sizeof(mn_plane))
         return "is described incompletely";
     if (!known.id || memcmp(&known, &t->dtype, sizeof known))
-        return "has a type that plugin.h does not have";
+        return "has a type that neither plugin.h nor the plugin's list has";
     for (uint32_t d = 0; d < t->n_dim; d++)
         if (t->dim[d] <= 0)
             return "has a dimension below 1";
@@ -318,7 +322,7 @@ static const span *overlap(span_list *s) {
 
 /* Bytes of the plane without gaps. */
 static uint64_t dense_bytes(const mn_plane *p, uint32_t n_dim) {
-    const mn_dtype t = case_dtype(p->dtype);
+    const mn_dtype t = types_find(&own_types, p->dtype);
     uint64_t elems = 1;
     for (uint32_t d = 0; d < n_dim; d++)
         elems *= (uint64_t)p->dim[d];
@@ -397,6 +401,79 @@ static uint64_t loader_parse_read_all(loader *l, const mapped_files *m, mn_parse
     read_meta(l, p, what, &h);
     read_tensors(l, m, p, what, &h);
     return h;
+}
+
+/* ---- what a valid model has once ------------------------------------------------------------- */
+typedef struct {
+    uint64_t *of; /* digests of texts */
+    uint64_t n;
+} text_set;
+
+/* false: it is there already. Where memory runs out nothing is compared. */
+static bool text_is_new(text_set *set, mn_str s) {
+    uint64_t h = MN_FNV_BASIS;
+    mix_str(&h, s);
+    for (uint64_t i = 0; i < set->n; i++)
+        if (set->of[i] == h)
+            return false;
+    uint64_t *grown = realloc(set->of, (set->n + 1) * sizeof *grown);
+    if (!grown)
+        return true;
+    set->of = grown;
+    set->of[set->n++] = h;
+    return true;
+}
+
+/* Keys that count something, which the host reads as integers. */
+static bool is_count(mn_str key) {
+    static const char *const ends[] = {".block_count",          ".context_length",
+                                       ".embedding_length",     ".feed_forward_length",
+                                       ".attention.head_count", ".attention.head_count_kv"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t n = strlen(ends[i]);
+        if (key.len > n && !memcmp(key.ptr + key.len - n, ends[i], n))
+            return true;
+    }
+    return false;
+}
+
+static void keys_once(loader *l, mn_parsed *p, text_set *set) {
+    for (uint32_t i = 0; !check_over(l->c); i++) {
+        mn_str key = {NULL, 0};
+        mn_str native = {NULL, 0};
+        mn_value v = {.size = sizeof v};
+        if (l->plugin.ld->meta_at(p, i, &key, &native, &v))
+            return;
+        const int n = key.len > 80 ? 80 : (int)key.len;
+        CHECK(l->c, text_is_new(set, key), "metadata %u: found the key %.*s twice, expected once",
+              i, n, key.ptr);
+        CHECK(l->c, !is_count(key) || (v.type & ~MN_VALUE_ARRAY) == MN_VALUE_INT,
+              "metadata %u: found type %u of %.*s, expected MN_VALUE_INT or an array of it", i,
+              v.type, n, key.ptr);
+    }
+}
+
+static void names_once(loader *l, mn_parsed *p, text_set *set) {
+    for (uint32_t i = 0; !check_over(l->c); i++) {
+        mn_tensor_info t = {.size = sizeof t};
+        if (l->plugin.ld->tensor_at(p, i, &t))
+            return;
+        if (!text_is_new(set, t.name))
+            fail_tensor(l->c, "a valid model", t.name, "is there twice, expected once");
+    }
+}
+
+void loader_once(loader *l, const mapped_files *m) {
+    text_set keys = {0};
+    text_set names = {0};
+    mn_parsed *p = NULL;
+    if (loader_open(l, m, &p, NULL) || !p)
+        return;
+    keys_once(l, p, &keys);
+    names_once(l, p, &names);
+    l->plugin.ld->close(p);
+    free(keys.of);
+    free(names.of);
 }
 
 /* ---- one parse ------------------------------------------------------------------------------- */

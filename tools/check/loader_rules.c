@@ -31,6 +31,10 @@ static void guess_other(loader *l, const mapped_files *m) {
     const int confidence = loader_guess(l, m);
     if (confidence <= 0)
         return;
+    mn_guess g = {.size = sizeof g};
+    l->plugin.ld->guess(l->plugin.api->self, m->views, m->n, sizeof *m->views, &g);
+    CHECK(l->c, g.format[0],
+          "guess on a %s model: found a claim with an empty format, expected its name", format);
     check_doing(l->c, "open of a %s model, which it claims, ran", format);
     const mn_status st = loader_open(l, m, &p, &e);
     CHECK(l->c, !st, "guess on a %s model: found confidence %d, but open fails (%s), expected 0",
@@ -77,6 +81,8 @@ static void opens(loader *l, mapped_files *m) {
           c->model ? c->model : format);
     if (loader_parse(l, m, format, NULL)) // once more, for the message
         check_status(c, loader_open(l, m, &p, &e), &e, "open of a valid model (%s)", format);
+    if (!check_over(c))
+        loader_once(l, m);
     check_found(c, "%s, confidence %d", format, confidence);
 }
 
@@ -184,6 +190,9 @@ static void try_names(loader *l, const mapped_files *m, uint64_t want) {
         flags[i] = MN_FILE_NAMED;
         snprintf(what, sizeof what, "%s named", m->views[i].name.ptr);
         try_flags(l, m, want, flags, what);
+        flags[i] = MN_FILE_NAMED | 1u << 30;
+        snprintf(what, sizeof what, "%s named, and flag 1 << 30", m->views[i].name.ptr);
+        try_flags(l, m, want, flags, what);
         flags[i] = 0;
     }
     for (uint32_t i = 0; i < m->n; i++)
@@ -209,9 +218,13 @@ static void try_others(loader *l, uint64_t want) {
     }
     model_sort(&more);
     check_doing(l->c, "open ran with files of other formats beside");
-    if (mapped_make(&m, &more, MAP_END) && loader_digest(l, &m) != want)
+    const bool mapped = mapped_make(&m, &more, MAP_END);
+    uint32_t flags[LOADER_FILES] = {0};
+    if (mapped && loader_digest(l, &m) != want)
         check_fail(l->c, "with files of other formats beside: found other answers, expected the "
                          "same");
+    else if (mapped) /* a second file is where a stride that is not read shows */
+        try_flags(l, &m, want, flags, "files of other formats beside, in longer elements");
     mapped_free(&m);
 }
 

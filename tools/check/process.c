@@ -1,11 +1,13 @@
 /* process.c -- group process: a plugin runs in the host's process and must not change its state:
- * open descriptors, signal handlers and masks, working folder, umask, floating-point mode,
- * standard output, child processes. The state is compared after each call of the plugin
+ * open descriptors, signal handlers and masks, working folder, umask, environment, floating-point
+ * mode, standard output, child processes, threads. The state is compared after each call of the
+ * plugin
  * (watch.h), in the thread that made the call; a rule runs in a process of its own, so that
  * earlier rules have changed nothing. */
 #include "life.h"
 #include "loader.h"
 #include "watch.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fenv.h>
@@ -29,6 +31,7 @@ typedef struct {
     int rounding;
     uint32_t fp_mode;
     char locale[256];
+    uint64_t environment; /* all of it, in order */
     locale_t thread_locale;
     uint8_t descriptor[N_DESCRIPTORS]; /* 1 = open */
 } process_state;
@@ -45,6 +48,14 @@ static uint32_t fp_mode(void) {
 #else
     return 0;
 #endif
+}
+
+/* Variables and their values, in their order. */
+static uint64_t environment_now(void) {
+    uint64_t h = MN_FNV_BASIS;
+    for (char **e = environ; e && *e; e++)
+        h = mn_fnv(h, *e, strlen(*e) + 1);
+    return h;
 }
 
 static mode_t umask_now(void) {
@@ -65,6 +76,7 @@ static void read_state(process_state *s) {
     s->fp_mode = fp_mode();
     snprintf(s->locale, sizeof s->locale, "%s", setlocale(LC_ALL, NULL));
     s->thread_locale = uselocale((locale_t)0);
+    s->environment = environment_now();
     for (int i = 0; i < N_DESCRIPTORS; i++)
         s->descriptor[i] = fcntl(i, F_GETFD) >= 0;
 }
@@ -110,6 +122,8 @@ static void diff_modes(const process_state *was, const process_state *is, char *
         snprintf(text, n, "the locale is %.200s, and was %.200s", is->locale, was->locale);
     else if (was->thread_locale != is->thread_locale)
         snprintf(text, n, "the thread has another locale");
+    else if (was->environment != is->environment)
+        snprintf(text, n, "the environment is another one (setenv, putenv, unsetenv)");
 }
 
 static void diff_descriptors(const process_state *was, const process_state *is, char *text,
@@ -240,4 +254,43 @@ void check_process_children(check *c) {
         return;
     }
     process_live(c, after_children, &w);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+static int n_threads(void) {
+    DIR *d = opendir("/proc/self/task");
+    int n = 0;
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* Those that end by themselves have 2 s: a detached one may still be on its way out. */
+void check_process_threads(check *c) {
+#if defined(__SANITIZE_THREAD__)
+    check_skip(c, "ThreadSanitizer has a thread of its own");
+    return;
+#endif
+    check_host h;
+    check_plugin p;
+    check_host_init(&h);
+    if (!check_open(c, &p, &h))
+        return;
+    const bool unloads = p.api->flags & MN_PLUGIN_UNLOADABLE;
+    check_close(c, &p);
+    if (!unloads) {
+        check_found(c, "it may not be unloaded");
+        return;
+    }
+    process_live(c, NULL, NULL);
+    for (int i = 0; i < 200 && n_threads() > 1; i++)
+        usleep(10000);
+    const int left = n_threads() - 1;
+    if (!check_over(c) && left > 0)
+        check_fail(c,
+                   "after shutdown found %d threads that were not there before, expected none: the "
+                   "plugin has MN_PLUGIN_UNLOADABLE, and the host unmaps the code that they run",
+                   left);
 }
