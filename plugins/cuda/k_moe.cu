@@ -470,6 +470,8 @@ void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then) {
         route_by<1>(s, r, then);
     else if (r->n <= 128)
         route_by<4>(s, r, then);
+    else if (r->n <= 512) /* 32 scores of a lane do not fit in the registers of route_few */
+        route_by<16>(s, r, then);
     else
         route_by<32>(s, r, then);
 }
