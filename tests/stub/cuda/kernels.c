@@ -1,6 +1,7 @@
 /* kernels.c -- launches of plugins/cuda without kernels: each touches what it is given from end to
  * end, so that sanitizers see places that are not there, and leaves zeros in outputs. The sum alone
  * is one, for the self-test. */
+#include "chunks.h"
 #include "exchange.h"
 #include "gemm_args.h"
 #include "prompt_sm90.h"
@@ -220,6 +221,10 @@ void cu_scan_run(cudaStream_t s, const cu_scan *a) {
     reads(a->dt_bias, n_step * 4);
     reads(a->d, a->H * 4);
     writes(a->y, T * a->H * a->dim * 4);
+}
+void cu_chunks_run(cudaStream_t s, const cu_scan *a, void *room) {
+    cu_scan_run(s, a);
+    writes(room, (int64_t)cu_chunks_room(a->s.T, a->s.Q, a->G, a->H));
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */
