@@ -6,7 +6,10 @@
 
 /* ---- events ---------------------------------------------------------------------------------- */
 static void event_release(toy_event *e) {
-    if (e && !__atomic_sub_fetch(&e->refs, 1, __ATOMIC_ACQ_REL))
+    if (!e)
+        return;
+    const bool own = e->own;
+    if (!__atomic_sub_fetch(&e->refs, 1, __ATOMIC_ACQ_REL) && !own)
         free(e);
 }
 
@@ -41,17 +44,33 @@ mn_status toy_event_wait(mn_device *d, void *event, mn_error *err) {
     return check_lost(d, err);
 }
 
-/* A new event: one of the command's, one of the caller's. */
+/* An event with two users, the command and the caller: one of the device's, for execute allocates
+ * nothing; another where all of them are in use. */
+static toy_event *event_new(mn_device *d) {
+    for (int i = 0; i < TOY_EVENTS; i++) {
+        int none = 0;
+        if (!__atomic_compare_exchange_n(&d->events[i].refs, &none, 2, false, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_RELAXED))
+            continue;
+        d->events[i].own = true;
+        d->events[i].passed = 0;
+        return &d->events[i];
+    }
+    toy_event *e = calloc(1, sizeof *e);
+    if (e)
+        e->refs = 2;
+    return e;
+}
+
 mn_status toy_event_record(mn_queue *q, void **event, mn_error *err) {
     const mn_status st = toy_check_entered(q->base.dev, err);
     if (st)
         return st;
     event_release(*event);
-    toy_event *e = calloc(1, sizeof *e);
+    toy_event *e = event_new(q->base.dev);
     *event = e;
     if (!e)
         return mnp_fail_memory(err, sizeof *e, "an event");
-    e->refs = 2;
     toy_command *c = toy_begin(q);
     c->what = TOY_RECORD;
     c->u.event = e;

@@ -13,11 +13,19 @@ enum { TOY_PAGE_TOKENS = 64, TOY_MAX_HEAD = 512, TOY_MAX_EXPERTS = 1024, TOY_SLA
 #define TOY_MEMORY (UINT64_C(2) << 30)
 
 /* ---- objects --------------------------------------------------------------------------------- */
+/* A place in a queue, counted by its owner and by the command that reaches it. */
+typedef struct {
+    int refs;   /* atomic */
+    int passed; /* atomic */
+    bool own;   /* one of the device's, which are used again once refs is 0 */
+} toy_event;
+enum { TOY_EVENTS = 256 };
 struct mn_device {
     mng_device base;
     uint64_t used;      /* atomic: bytes of device memory */
     int64_t lost_after; /* kernels; then the device is lost. The option of that name; -1: never */
     int64_t n_kernels;  /* atomic: that ran */
+    toy_event events[TOY_EVENTS];
 };
 struct mn_program {
     mng_program base;
@@ -29,12 +37,6 @@ struct mn_context {
 struct mng_type {
     uint32_t dtype;
 };
-
-/* A place in a queue, counted by its owner and by the command that reaches it. */
-typedef struct {
-    int refs;   /* atomic */
-    int passed; /* atomic */
-} toy_event;
 
 /* A kernel with its operands, as it is launched. */
 typedef struct {
