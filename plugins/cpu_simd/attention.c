@@ -38,6 +38,13 @@ typedef struct {
     const mnc_weight *slopes; /* [H]; NULL: none */
     float scale;
     float cap;
+    const int32_t *lengths; /* [S]: rows see so many positions of another text; NULL: their own */
+    /* [T, n_words]: which rows of its own sequence a row sees; NULL: those in front of it */
+    const int32_t *ancestors;
+    int64_t n_words;
+    const mnc_weight *biases; /* [B, H], by bucket of the distance; NULL: none */
+    int64_t far;              /* distances from here on are in one bucket */
+    int32_t *buckets;         /* [far + 1], in the part's scratch */
     /* the part's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
     float *q;
     float *k;
@@ -106,6 +113,8 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     a->s = next_floats(base, &at, n * MNK_TILE);
     a->part = next_floats(base, &at, n * a->state);
     a->total = next_floats(base, &at, n * a->state);
+    if (a->biases)
+        a->buckets = next_bytes(base, &at, (uint64_t)(a->far + 1) * sizeof *a->buckets);
     if (!a->tiles)
         return at;
     a->see = next_bytes(base, &at, 2 * (uint64_t)n * sizeof *a->see);
@@ -114,6 +123,23 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     a->in_tiles = (mnk_attend_block){.dk = a->dk, .dv = a->dv};
     a->in_tiles.room = next_bytes(base, &at, a->tiles->room_bytes(n, a->dk, a->dv));
     return at;
+}
+
+/* The bucket of each distance, of n: the first n / 2 are exact, the others grow. */
+static void fill_buckets(const attn *a) {
+    if (!a->biases)
+        return;
+    const int64_t n = a->bidirectional ? a->biases->rows / 2 : a->biases->rows;
+    const int64_t exact = n / 2;
+    const double from = (double)exact;
+    for (int64_t m = 0; m <= a->far; m++) {
+        int64_t bucket = m;
+        if (m >= exact) {
+            const double share = log((double)m / from) / log((double)a->far / from);
+            bucket = exact + (int64_t)(share * (double)(n - exact));
+        }
+        a->buckets[m] = (int32_t)(bucket < n ? bucket : n - 1);
+    }
 }
 
 /* State of a query row: m, l, acc[dv]. */
@@ -229,6 +255,8 @@ static int64_t least(int64_t a, int64_t b) {
 /* The first position that a row at `pos` sees. */
 static int64_t first_of(const attn *a, int64_t pos) {
     int64_t first = 0;
+    if (a->lengths)
+        return 0;
     if (a->window > 0 && pos >= a->window)
         first = pos - a->window + 1;
     if (a->group > 0 && pos / a->group * a->group > first)
@@ -236,11 +264,14 @@ static int64_t first_of(const attn *a, int64_t pos) {
     return first;
 }
 
-/* Past the last position that row r sees: its own, or of BIDIRECTIONAL the last of its sequence. */
+/* Past the last position that row r sees: its own, or of BIDIRECTIONAL the last of its sequence; so
+ * for ANCESTORS, too, since some of them may be behind it. */
 static int64_t attend_end_of(const attn *a, int64_t r) {
-    if (!a->bidirectional)
-        return a->pos[r] + 1;
     const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    if (a->lengths)
+        return least(a->lengths[slot[r]], a->c->kv.max_pages * a->c->kv.geo.page_tokens);
+    if (!a->bidirectional && !a->ancestors)
+        return a->pos[r] + 1;
     int64_t next = r + 1;
     while (next < a->t && slot[next] == slot[r] && a->pos[next] >= 0)
         next++;
@@ -259,6 +290,64 @@ static void add_slope(const attn *a, int64_t head, int64_t pos, int64_t t0, floa
         s[i] += slope * (float)(t0 + i - pos);
 }
 
+/* What the key at p adds to the logit of a row at pos. */
+static float bias_of(const attn *a, int64_t head, int64_t pos, int64_t p) {
+    const mnc_weight *w = a->biases;
+    int64_t m = pos - p;
+    int64_t bucket = 0;
+    if (a->bidirectional && m < 0) {
+        bucket = w->rows / 2;
+        m = -m;
+    }
+    if (m < 0)
+        m = 0;
+    bucket += a->buckets[least(m, a->far)];
+    return mnk_load1(mnc_row(w, bucket), w->dtype.id, head);
+}
+
+/* The first row of the sequence of row r in this step. */
+static int64_t first_row(const attn *a, int64_t r) {
+    const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    while (r > 0 && slot[r - 1] == slot[r] && a->pos[r - 1] >= 0)
+        r--;
+    return r;
+}
+
+/* Whether row r sees position p; past: the position of its sequence's first row in this step. */
+static bool sees(const attn *a, int64_t r, int64_t past, int64_t p) {
+    const int64_t j = p - past;
+    if (!a->ancestors || j < 0)
+        return true;
+    if (j >= 32 * a->n_words)
+        return false;
+    const uint32_t word = (uint32_t)a->ancestors[r * a->n_words + j / 32];
+    return word >> j % 32 & 1;
+}
+
+/* Whether logits are made one by one: slopes join scaled scores, too, unless these are capped. */
+static bool has_logits(const attn *a) {
+    return a->biases || a->ancestors || (a->slopes && a->cap != 0);
+}
+
+/* Scores of a head of row r become logits: the columns [x, y) of the tile at t0, scaled and capped,
+ * with their slopes and biases; -inf where the row does not see one. */
+static void make_logits(const attn *a, int64_t head, int64_t r, int64_t t0, float *s, int64_t x,
+                        int64_t y) {
+    const int64_t past = a->ancestors ? a->pos[first_row(a, r)] : 0;
+    const float slope = a->slopes ? mnk_load1(a->slopes->data, MN_F32, head) : 0;
+    for (int64_t i = x; i < y; i++) {
+        float logit = s[i] * a->scale;
+        if (a->cap != 0)
+            logit = a->cap * tanhf(logit / a->cap);
+        if (a->biases)
+            logit += bias_of(a, head, a->pos[r], t0 + i);
+        logit += slope * (float)(t0 + i - a->pos[r]);
+        if (!sees(a, r, past, t0 + i))
+            logit = -INFINITY;
+        s[i] = logit;
+    }
+}
+
 /* Row r0 + r, row r of a block, of key head h: the columns [x, y) of the tile's scores to weights,
  * the states of its heads to what the new maximum makes of them. */
 static void weigh_scores(const attn *a, int64_t h, int64_t r0, int64_t r, int64_t t0, int64_t x,
@@ -270,9 +359,16 @@ static void weigh_scores(const attn *a, int64_t h, int64_t r0, int64_t r, int64_
         float *s = a->s + row * MNK_TILE;
         float *st = a->part + row * a->state;
         float sum;
-        if (a->slopes)
+        float scale = a->scale;
+        float cap = a->cap;
+        if (has_logits(a)) {
+            make_logits(a, h * a->g + g, r0 + r, t0, s, x, y);
+            scale = 1;
+            cap = 0;
+        } else if (a->slopes) {
             add_slope(a, h * a->g + g, a->pos[r0 + r], t0, s, x, y);
-        const float m = v->softmax(s, x, y, a->scale, a->cap, st[0], &sum);
+        }
+        const float m = v->softmax(s, x, y, scale, cap, st[0], &sum);
         const float by = attend_share_of(a, st[0], m);
         v->scale(st + 2, a->dv, by);
         st[0] = m;
@@ -293,6 +389,21 @@ static bool columns_of(const attn *a, int64_t r, int64_t t0, int64_t b0, int64_t
     return pos >= 0 && *x < *y;
 }
 
+/* Of the columns [x, y) of the tile at t0 those that row r sees, as runs: what it does not see may
+ * be NaN. */
+static void add_runs(const attn *a, int64_t r, int64_t t0, const float *s, int64_t x, int64_t y,
+                     float *sums) {
+    const int64_t past = a->pos[first_row(a, r)];
+    while (x < y) {
+        int64_t end = x;
+        while (end < y && sees(a, r, past, t0 + end))
+            end++;
+        if (x < end)
+            a->v->weigh(s, MNK_TILE, a->g, a->val, x, end, a->dv, sums, a->state);
+        x = end + 1;
+    }
+}
+
 /* The values of the tile's columns from b0 to b1, by their weights, for rows [r0, r0 + nr). */
 static void add_values(const attn *a, int64_t r0, int64_t nr, int64_t t0, int64_t b0, int64_t b1) {
     int64_t x;
@@ -301,7 +412,11 @@ static void add_values(const attn *a, int64_t r0, int64_t nr, int64_t t0, int64_
     for (int64_t r = 0; r < nr; r++) {
         const float *s = a->s + r * a->g * MNK_TILE;
         float *of_row = sums + r * a->g * a->state;
-        if (columns_of(a, r0 + r, t0, b0, b1, &x, &y))
+        if (!columns_of(a, r0 + r, t0, b0, b1, &x, &y))
+            continue;
+        if (a->ancestors)
+            add_runs(a, r0 + r, t0, s, x, y, of_row);
+        else
             a->v->weigh(s, MNK_TILE, a->g, a->val, x, y, a->dv, of_row, a->state);
     }
 }
@@ -535,6 +650,13 @@ static void merges(const attn *a, const mnc_worker *w) {
     }
 }
 
+/* The values of an optional I32 operand; NULL: the node lacks it. */
+static const int32_t *ints_of(const mnc_call *c, uint32_t in) {
+    if (in < c->node->n_in)
+        return c->in[in].ptr;
+    return NULL;
+}
+
 /* All but the scratch. */
 static attn attn_of(const mnc_call *c) {
     const mnk_use *use = c->user;
@@ -552,13 +674,19 @@ static attn attn_of(const mnc_call *c) {
               .bidirectional = mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL) != 0,
               .v_of_k = mnc_attr_int(c, MN_ATTENTION_ATTR_V_OF_K) != 0,
               .slopes = mnc_optional(c, MN_ATTENTION_ALIBI),
+              .lengths = ints_of(c, MN_ATTENTION_LENGTHS),
+              .ancestors = ints_of(c, MN_ATTENTION_ANCESTORS),
+              .biases = mnc_optional(c, MN_ATTENTION_DISTANCE_BIAS),
+              .far = mnc_attr_int(c, MN_ATTENTION_ATTR_MAX_DISTANCE),
               .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv)
         a.dv = a.dk;
     a.state = a.dv + 2;
     a.g = a.h / a.hkv;
-    if (!a.slopes) /* tiles keep no logits */
+    if (a.ancestors)
+        a.n_words = c->in[MN_ATTENTION_ANCESTORS].cols;
+    if (!a.slopes && !a.ancestors && !a.biases) /* tiles keep no logits */
         a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);
     a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
@@ -567,9 +695,14 @@ static attn attn_of(const mnc_call *c) {
 
 /* A row sees at most so many positions, of BIDIRECTIONAL those of later rows, too. */
 static int64_t longest(const attn *a) {
+    const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
     int64_t n = 0;
-    for (int64_t r = 0; r < a->t; r++)
-        n = a->pos[r] + 1 > n ? a->pos[r] + 1 : n;
+    for (int64_t r = 0; r < a->t; r++) {
+        int64_t end = a->pos[r] + 1;
+        if (a->lengths && a->pos[r] >= 0)
+            end = a->lengths[slot[r]];
+        n = end > n ? end : n;
+    }
     if (a->window > 0 && !a->bidirectional)
         return least(n, a->window);
     return n;
@@ -594,6 +727,8 @@ bool mnk_attention_now(const mnc_call *c, uint32_t n_threads) {
     const mnc_operand *seqs = &c->in[MN_ATTENTION_SEQS];
     const int32_t *seq = seqs->ptr;
     attn a = attn_of(c);
+    if (a.lengths) /* rows of another text may be stored in the phase, by other cells */
+        return false;
     for (int64_t i = 0; i < seqs->rows; i++, seq += 4)
         if (seq[1] > 1)
             return false;
@@ -638,12 +773,14 @@ mnc_work mnk_attention_work(const mnc_call *c, uint32_t stage, uint32_t n_thread
 void mnk_attention_split(const mnc_call *c, mnc_worker *w) {
     attn a = attn_of(c);
     lay_out(&a, w->scratch);
+    fill_buckets(&a);
     chunks(&a, w);
 }
 
 void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     attn a = attn_of(c);
     lay_out(&a, w->scratch);
+    fill_buckets(&a);
     if (w->in_cells)
         cells(&a, w);
     else if (is_split(&a, w->n_threads))
@@ -676,7 +813,14 @@ void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     a.g = 1;
     if (a.hkv > 0)
         a.g = a.h / a.hkv;
-    if (!mnc_query_in(q, MN_ATTENTION_ALIBI))
+    const bool has_biases = mnc_query_in(q, MN_ATTENTION_DISTANCE_BIAS) != NULL;
+    static const mnc_weight some;
+    if (has_biases) {
+        a.biases = &some;
+        a.far = attr_of(q, MN_ATTENTION_ATTR_MAX_DISTANCE);
+    }
+    if (!has_biases && !mnc_query_in(q, MN_ATTENTION_ALIBI) &&
+        !mnc_query_in(q, MN_ATTENTION_ANCESTORS))
         a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);
     op->worker_bytes = lay_out(&a, NULL);

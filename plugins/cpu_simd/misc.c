@@ -4,7 +4,15 @@
 #include "dtype.h"
 #include <math.h>
 
-/* Row t's id, and its position at *pos; both -1 if it is no row. Its slot goes forward. */
+/* ROWS [N, D]; NULL: the node lacks it. */
+static const mnc_operand *given_rows(const mnc_call *c) {
+    if (MN_EMBED_ROWS < c->node->n_in && c->in[MN_EMBED_ROWS].ptr)
+        return &c->in[MN_EMBED_ROWS];
+    return NULL;
+}
+
+/* Row t's id, or -2 - n of row n of ROWS, and its position at *pos; both -1 if it is no row. Its
+ * slot goes forward. */
 static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
     const int32_t *all_src = c->in[MN_EMBED_SRC].ptr;
     const int32_t *all_pos = c->in[MN_EMBED_POS].ptr;
@@ -20,7 +28,9 @@ static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
     if (s < 0 || s >= n_slots)
         return -1;
     mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
-    if (src < 0 && slot->done)
+    const mnc_operand *given = given_rows(c);
+    const bool is_given = given && src < -n_slots;
+    if (src < 0 && !is_given && slot->done)
         return -1;
     int32_t p = given_pos;
     if (given_pos < 0)
@@ -30,12 +40,17 @@ static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
     int32_t id = src;
     if (src < 0)
         id = slot->last_id;
-    if (id < 0 || id >= n_vocab)
+    if (is_given || id < 0 || id >= n_vocab)
         id = 0;
     *pos = p;
     history[s * n_ctx + p] = id;
     slot->pos = p + 1;
-    return id;
+    if (!is_given)
+        return id;
+    const int64_t row = -n_slots - 1 - src;
+    if (row < given->rows)
+        return (int32_t)(-2 - row);
+    return -2;
 }
 
 static void add_row(const mnc_weight *w, int64_t row, float *x) {
@@ -63,6 +78,19 @@ mnc_work mnk_embed_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     return (mnc_work){n_rows * of_row, n_rows};
 }
 
+/* x: [D], the row of the table. */
+static void embed_id(const mnc_weight *table, const mnk_linear *k, int32_t id, float *panel,
+                     float *x) {
+    const int64_t d = table->cols;
+    for (int64_t k0 = 0; k0 < d; k0 += MNK_KC) {
+        int64_t n = MNK_KC;
+        if (d - k0 < MNK_KC)
+            n = d - k0;
+        k->unpack(table, id, 1, k0, n, panel);
+        memcpy(x + k0, panel, (size_t)n * sizeof(float));
+    }
+}
+
 void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_weight *wt = c->in[MN_EMBED_WEIGHT].weight;
@@ -80,18 +108,15 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     mnc_range(w, n_rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         float *x = (float *)c->out[MN_EMBED_OUT_X].ptr + t * d;
-        if (ids[t] < 0) {
+        if (ids[t] == -1) {
             memset(x, 0, (size_t)d * sizeof *x);
             continue;
         }
-        for (int64_t k0 = 0; k0 < d; k0 += MNK_KC) {
-            int64_t n = MNK_KC;
-            if (d - k0 < MNK_KC)
-                n = d - k0;
-            k->unpack(wt, ids[t], 1, k0, n, w->scratch);
-            memcpy(x + k0, w->scratch, (size_t)n * sizeof(float));
-        }
-        if (by != 0 && by != 1)
+        if (ids[t] < 0)
+            memcpy(x, (const float *)given_rows(c)->ptr + (-2 - ids[t]) * d, (size_t)d * sizeof *x);
+        else
+            embed_id(wt, k, ids[t], w->scratch, x);
+        if (ids[t] >= 0 && by != 0 && by != 1)
             v->scale(x, d, by);
         if (positions) {
             const int64_t last = positions->rows - 1;
@@ -204,10 +229,26 @@ static void rotate(const mnc_call *c, const float *x, float *y, int64_t d, int64
         memcpy(y + n_rot, x + n_rot, (size_t)(d - n_rot) * sizeof *y);
 }
 
+/* The position by which pair i of row t turns: an axis of POS [A, T], where the node has it. */
+static int32_t turned_by(const mnc_call *c, int64_t t, int64_t i) {
+    const mnc_operand *pos = &c->in[MN_ROPE_POS];
+    const mnc_weight *axes = mnc_optional(c, MN_ROPE_AXES);
+    const int32_t *row_pos = c->in[MN_ROPE_ROW_POS].ptr;
+    const bool has_pos = MN_ROPE_POS < c->node->n_in && pos->ptr;
+    int32_t axis = 0;
+    if (!has_pos || row_pos[t] < 0)
+        return row_pos[t];
+    if (axes)
+        axis = ((const int32_t *)axes->data)[i];
+    if (axis < 0 || axis >= pos->rows)
+        axis = 0;
+    const int32_t *of_axis = (const int32_t *)pos->ptr + axis * pos->cols;
+    return of_axis[t];
+}
+
 void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ROPE_X];
     const mnc_weight *freqs = c->in[MN_ROPE_FREQS].weight;
-    const int32_t *pos = c->in[MN_ROPE_ROW_POS].ptr;
     const float *x = q->ptr;  /* [T, H, D] */
     float *y = c->out[0].ptr; /* [T, H, D] */
     const int64_t h = q->dim[1];
@@ -228,7 +269,7 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     for (int64_t t = lo; t < hi; t++) {
         for (int64_t i = 0; i < half; i++) {
             const double freq = mnk_load1(freqs->data, MN_F32, i);
-            const double angle = pos[t] * freq;
+            const double angle = turned_by(c, t, i) * freq;
             cs[i] = (float)(cos(angle) * m);
             cs[half + i] = (float)(sin(angle) * m);
         }

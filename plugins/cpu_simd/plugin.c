@@ -1,5 +1,6 @@
 /* plugin.c -- cpu_simd: facts, verdicts and one function per op for cpu_host. */
 #include "plan.h"
+#include "../cpu_host/attend_verdict.h"
 #include "../cpu_host/sampler.h"
 #include "../cpu_host/states.h"
 #include "blas.h"
@@ -134,6 +135,9 @@ static int32_t embed_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     if (positions && !is_float(positions))
         return no(why, REASON_DTYPE);
     const mn_tensor *table = mnc_query_in(q, MN_EMBED_WEIGHT);
+    const mn_tensor *rows = mnc_query_in(q, MN_EMBED_ROWS);
+    if (rows && (!table || rows->n_dim != 2 || rows->dim[1] != table->dim[table->n_dim - 1]))
+        return no(why, REASON_SHAPE);
     return matrix_verdict(s, q, table, 2, why);
 }
 static int32_t linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
@@ -178,7 +182,10 @@ static int32_t rope_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const mn_tensor *x = mnc_query_in(q, MN_ROPE_X);
     const mn_tensor *freqs = mnc_query_in(q, MN_ROPE_FREQS);
-    const bool fits = x && x->n_dim == 3 && freqs && freqs->dtype.id == MN_F32;
+    const mn_tensor *pos = mnc_query_in(q, MN_ROPE_POS);
+    const mn_tensor *axes = mnc_query_in(q, MN_ROPE_AXES);
+    bool fits = x && x->n_dim == 3 && freqs && freqs->dtype.id == MN_F32;
+    fits = fits && (!pos || pos->n_dim == 2) && (!axes || axes->dtype.id == MN_I32);
     if (fits)
         return MN_VERDICT_NATIVE;
     return no(why, REASON_SHAPE);
@@ -190,10 +197,10 @@ static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *wh
     int64_t n_head_kv = 0;
     if (MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr)
         n_head_kv = (int64_t)attr[MN_ATTENTION_ATTR_N_HEAD_KV];
-    const mn_tensor *slopes = mnc_query_in(q, MN_ATTENTION_ALIBI);
-    bool fits = x && x->n_dim == 3 && n_head_kv > 0;
-    if (slopes && MN_ATTENTION_ATTR_SOFTCAP < q->node->n_attr)
-        fits = fits && !attr[MN_ATTENTION_ATTR_SOFTCAP]; /* slopes join what is not capped yet */
+    const mn_tensor *biases = mnc_query_in(q, MN_ATTENTION_DISTANCE_BIAS);
+    bool fits = x && x->n_dim == 3 && n_head_kv > 0 && mnc_attention_fits(q);
+    if (biases && !is_float(biases))
+        return no(why, REASON_DTYPE);
     if (fits)
         fits = mnc_query_dim(q, x, 1) % n_head_kv == 0;
     if (fits)
@@ -261,7 +268,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
 /* X(op, contract, function, work, cells, verdict, scratch); verdict NULL: always native; scratch
  * NULL: needs none */
 #define MNK_OPS(X)                                                                                 \
-    X(EMBED, 1, NODES(mnk_embed_resolve, mnk_embed_node), mnk_embed_work, APART, embed_verdict,    \
+    X(EMBED, 2, NODES(mnk_embed_resolve, mnk_embed_node), mnk_embed_work, APART, embed_verdict,    \
       embed_scratch)                                                                               \
     X(RMS_NORM, 3, VECTOR(rms_norm), mnk_output_work, CELLS(mnk_vector_cells), rms_norm_verdict,   \
       NULL)                                                                                        \
@@ -269,10 +276,10 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
       layer_norm_verdict, NULL)                                                                    \
     X(LINEAR, 2, NODES(mnk_linear_quantise, mnk_linear_node), mnk_linear_work,                     \
       ALL_CELLS(mnk_linear_cells, NULL), linear_verdict, mnk_linear_scratch)                       \
-    X(ROPE, 1, NODE(mnk_rope_node), mnk_rope_work, CELLS(mnk_head_cells), rope_verdict,            \
+    X(ROPE, 2, NODE(mnk_rope_node), mnk_rope_work, CELLS(mnk_head_cells), rope_verdict,            \
       rope_scratch)                                                                                \
     X(KV_STORE, 2, NODE(mnk_kv_store_node), mnk_kv_store_work, CELLS(mnk_head_cells), NULL, NULL)  \
-    X(ATTENTION, 3, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
+    X(ATTENTION, 4, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
       ALL_CELLS(mnk_attention_cells, mnk_attention_now), attention_verdict, attention_scratch)     \
     X(ACT, 2, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(GLU, 2, VECTOR(glu), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \

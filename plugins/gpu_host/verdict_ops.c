@@ -1,6 +1,7 @@
 /* verdict_ops.c -- verdicts of single operations by the shapes of their operands, for the rows of a
  * backend's table: what kernels of every backend rely on. Pure. */
 #include "gpu_table.h"
+#include "attend_fits.h"
 
 static const mng_limits *limits_of(const mn_device *dev) {
     return &mng_backend_of(dev)->limits;
@@ -104,7 +105,7 @@ uint32_t mng_attention_verdict(const mn_device *dev, const mn_graph *g, const mn
     if (q->n_dim != 3 || y->n_dim != 3)
         return MNG_SHAPE;
     const int64_t heads = q->dim[1];
-    if (kv <= 0 || heads <= 0 || heads % kv)
+    if (kv <= 0 || heads <= 0 || heads % kv || !mnp_attention_fits(g, n))
         return MNG_SHAPE;
     if (q->dim[2] > most || y->dim[2] > most)
         return MNG_HEAD;

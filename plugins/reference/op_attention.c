@@ -1,5 +1,6 @@
 /* op_attention.c -- ATTENTION over the paged cache, one row and head at a time: all logits first,
  * then the softmax, then the sum, in double. */
+#include "attend_verdict.h"
 #include "reference.h"
 #include <math.h>
 #include <string.h>
@@ -11,11 +12,55 @@ typedef struct {
     double scale;
     double cap;
     double slope; /* of the distance (ALiBi) */
-    int64_t pos;  /* of the row */
     double sink;
     bool has_sink;
-    float *row; /* a stored key or value as f32: scratch, [longer of Dk and Dv] */
+    float *row;  /* a stored key or value as f32: scratch, [longer of Dk and Dv] */
+    int64_t pos; /* of the row */
+    int64_t head;
+    const mnc_weight *biases; /* [B, H], by distance; NULL: none */
+    int64_t max_distance;
+    bool both_ways;
+    /* which rows of its sequence in this step, from position `past` on, a row sees: bits, [n_bits];
+     * NULL: all of [first, last] */
+    const int32_t *ancestors;
+    int64_t past;
+    int64_t n_bits;
 } view;
+
+/* The bucket of a distance m >= 0 among n. */
+static int64_t bucket_among(int64_t m, int64_t n, int64_t max_distance) {
+    const int64_t exact = n / 2;
+    if (m < exact)
+        return m;
+    const double from = (double)exact;
+    const double share = log((double)m / from) / log((double)max_distance / from);
+    const int64_t bucket = exact + (int64_t)floor(share * (double)(n - exact));
+    return bucket < n - 1 ? bucket : n - 1;
+}
+
+/* The bias of the key at p for the row's query. */
+static double distance_bias(const view *a, int64_t p) {
+    const mnc_weight *w = a->biases;
+    const int64_t d = p - a->pos;
+    int64_t bucket;
+    if (a->both_ways)
+        bucket =
+            bucket_among(d < 0 ? -d : d, w->rows / 2, a->max_distance) + (d > 0 ? w->rows / 2 : 0);
+    else
+        bucket = bucket_among(d < 0 ? -d : 0, w->rows, a->max_distance);
+    const uint8_t *row = mnc_row(w, bucket);
+    if (w->dtype.id == MN_F32)
+        return ((const float *)(const void *)row)[a->head];
+    const uint16_t half = ((const uint16_t *)(const void *)row)[a->head];
+    return w->dtype.id == MN_F16 ? mn_f16_to_f32(half) : mn_bf16_to_f32(half);
+}
+
+static bool attention_sees(const view *a, int64_t p) {
+    const int64_t j = p - a->past;
+    if (!a->ancestors || j < 0)
+        return true;
+    return j < a->n_bits && (uint32_t)a->ancestors[j / 32] >> j % 32 & 1;
+}
 
 /* The key or value of one position: page by page table, then head, then place. NULL where no page
  * is. */
@@ -32,8 +77,8 @@ static const uint8_t *attention_at(const view *a, int64_t pos, bool value) {
     return mnc_kv_k(kv, page) + place * kv->geo.k_row;
 }
 
-/* The scaled and capped product of the query with the key of one position, and the slope times how
- * far behind the row it is; -inf where no page is. */
+/* The scaled and capped product of the query with the key of one position, its bias, and the slope
+ * times how far behind the row it is; -inf where no page is. */
 static double logit(const view *a, int64_t pos) {
     const uint8_t *k = attention_at(a, pos, false);
     double sum = 0;
@@ -46,6 +91,8 @@ static double logit(const view *a, int64_t pos) {
     sum *= a->scale;
     if (a->cap != 0)
         sum = a->cap * tanh(sum / a->cap);
+    if (a->biases)
+        sum += distance_bias(a, pos);
     return sum + a->slope * (double)(pos - a->pos);
 }
 
@@ -58,6 +105,8 @@ static void attention_attend(const view *a, double *p, double *acc, float *y) {
         max = a->sink;
     double sum = 0;
     for (int64_t i = a->first; i <= a->last; i++) {
+        if (!attention_sees(a, i))
+            continue;
         p[i] = logit(a, i);
         if (p[i] > max)
             max = p[i];
@@ -66,6 +115,8 @@ static void attention_attend(const view *a, double *p, double *acc, float *y) {
     if (a->has_sink)
         sum += exp(a->sink - max);
     for (int64_t i = a->first; i <= a->last; i++) {
+        if (!attention_sees(a, i))
+            continue;
         const uint8_t *v = attention_at(a, i, true);
         if (!v)
             continue;
@@ -79,11 +130,20 @@ static void attention_attend(const view *a, double *p, double *acc, float *y) {
         y[d] = (float)(acc[d] / sum); /* NaN stays NaN */
 }
 
-/* The last position that row t sees: its own, or of BIDIRECTIONAL the last of its sequence. */
+/* The values of an optional I32 operand; NULL: the node lacks it. */
+static const int32_t *attention_ints(const mnc_call *c, uint32_t in) {
+    return in < c->node->n_in ? c->in[in].ptr : NULL;
+}
+
+/* The last position that row t sees: its own, or of BIDIRECTIONAL the last of its sequence; the
+ * last one of another text. */
 static int64_t attention_last_seen(const mnc_call *c, int64_t t) {
     const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr;
     const int32_t *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    const int32_t *lengths = attention_ints(c, MN_ATTENTION_LENGTHS);
     const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
+    if (lengths)
+        return lengths[row_slot[t]] - 1;
     if (!mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL))
         return row_pos[t];
     const int64_t n_rows = c->in[MN_ATTENTION_Q].rows;
@@ -105,6 +165,27 @@ static int64_t attention_first_seen(const mnc_call *c, int64_t pos) {
     if (chunk > 0 && pos - pos % chunk > first)
         first = pos - pos % chunk;
     return first;
+}
+
+/* Which rows of its own sequence row t sees, and the last of these. */
+static void take_ancestors(const mnc_call *c, int64_t t, view *a) {
+    const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr;
+    const int32_t *row_slot = c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    const int32_t *all = attention_ints(c, MN_ATTENTION_ANCESTORS); /* [T, W] */
+    if (!all)
+        return;
+    const int64_t n_words = c->in[MN_ATTENTION_ANCESTORS].cols;
+    const int64_t n_rows = c->in[MN_ATTENTION_Q].rows;
+    int64_t first = t;
+    int64_t last = t;
+    while (first > 0 && row_slot[first - 1] == row_slot[t] && row_pos[first - 1] >= 0)
+        first--;
+    while (last + 1 < n_rows && row_slot[last + 1] == row_slot[t] && row_pos[last + 1] >= 0)
+        last++;
+    a->ancestors = all + t * n_words;
+    a->n_bits = 32 * n_words;
+    a->past = row_pos[first];
+    a->last = row_pos[last];
 }
 
 /* Scratch: doubles, one per position of the longest sequence, then [Dv], then a row in f32. Work is
@@ -129,6 +210,9 @@ static void attention(const mnc_call *c, mnc_worker *w) {
         .cap = mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP),
         .has_sink = sinks != NULL,
         .row = (float *)(acc + dim_v),
+        .biases = mnc_optional(c, MN_ATTENTION_DISTANCE_BIAS),
+        .max_distance = mnc_attr_int(c, MN_ATTENTION_ATTR_MAX_DISTANCE),
+        .both_ways = mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL) != 0,
     };
     int64_t lo;
     int64_t hi;
@@ -146,7 +230,11 @@ static void attention(const mnc_call *c, mnc_worker *w) {
         a.head_kv = h * kv->geo.n_head_kv / n_head;
         a.pos = pos;
         a.first = attention_first_seen(c, pos);
+        a.head = h;
         a.last = attention_last_seen(c, t);
+        take_ancestors(c, t, &a);
+        if (a.last >= max_pos)
+            a.last = max_pos - 1; /* the host broke the contract; no wild read */
         if (slopes)
             a.slope = ((const float *)slopes->data)[h];
         if (sinks)
@@ -171,10 +259,15 @@ static void size(const mnc_query *q, mnc_op *op) {
     op->worker_bytes = (n_pages * 64 + dim_v) * sizeof(double) + row * sizeof(float);
 }
 
+/* SINKS is f32; the biases of distances may be narrower. */
+static uint32_t attention_weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    return i == MN_ATTENTION_DISTANCE_BIAS ? ref_vector(t) : ref_f32(q, i, t);
+}
+
 static bool fits(const mnc_query *q) {
     const mn_node *n = q->node;
     const mn_tensor *x = mnc_query_in(q, MN_ATTENTION_Q);
-    if (x->n_dim != 3)
+    if (x->n_dim != 3 || !mnc_attention_fits(q))
         return false;
     if (n->n_attr <= MN_ATTENTION_ATTR_N_HEAD_KV)
         return false;
@@ -187,6 +280,6 @@ static bool fits(const mnc_query *q) {
 const ref_op ref_op_attention = {
     .fn = attention,
     .size = size,
-    .weight = ref_f32,
+    .weight = attention_weight,
     .fits = fits,
 };

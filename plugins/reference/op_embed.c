@@ -3,7 +3,13 @@
 #include "reference.h"
 #include <string.h>
 
-/* Row t's id, and its position at *pos; both -1 if it is no row. Its slot goes forward. */
+/* ROWS [N, D]; NULL: the node lacks it. */
+static const mnc_operand *given_rows(const mnc_call *c) {
+    return MN_EMBED_ROWS < c->node->n_in && c->in[MN_EMBED_ROWS].ptr ? &c->in[MN_EMBED_ROWS] : NULL;
+}
+
+/* Row t's id, or -2 - n of row n of ROWS, and its position at *pos; both -1 if it is no row. Its
+ * slot goes forward. */
 static int32_t embedding_resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
     const int32_t *all_src = c->in[MN_EMBED_SRC].ptr;
     const int32_t *all_pos = c->in[MN_EMBED_POS].ptr;
@@ -19,7 +25,9 @@ static int32_t embedding_resolve_row(const mnc_call *c, int64_t t, int32_t *pos)
     if (s < 0 || s >= n_slots)
         return -1;
     mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
-    if (src < 0 && slot->done)
+    const mnc_operand *given = given_rows(c);
+    const bool is_given = given && src < -n_slots;
+    if (src < 0 && !is_given && slot->done)
         return -1;
     int32_t p = given_pos;
     if (given_pos < 0)
@@ -29,12 +37,15 @@ static int32_t embedding_resolve_row(const mnc_call *c, int64_t t, int32_t *pos)
     int32_t id = src;
     if (src < 0)
         id = slot->last_id;
-    if (id < 0 || id >= n_vocab)
+    if (is_given || id < 0 || id >= n_vocab)
         id = 0;
     *pos = p;
     history[s * n_ctx + p] = id;
     slot->pos = p + 1;
-    return id;
+    if (!is_given)
+        return id;
+    const int64_t row = -n_slots - 1 - src;
+    return (int32_t)(-2 - (row < given->rows ? row : 0));
 }
 
 /* The state goes forward row by row, on one worker; ids: shared scratch [T], -1 = no row. */
@@ -81,20 +92,31 @@ static void embed(const mnc_call *c, mnc_worker *w) {
     mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         float *x = (float *)c->out[MN_EMBED_OUT_X].ptr + t * d; /* of [T, D] */
-        if (ids[t] < 0) {
+        if (ids[t] == -1) {
             memset(x, 0, (size_t)d * sizeof *x);
             continue;
         }
-        ref_row(table, ids[t], x);
+        const bool is_given = ids[t] < 0;
+        if (is_given)
+            memcpy(x, (const float *)given_rows(c)->ptr + (-2 - ids[t]) * d, (size_t)d * sizeof *x);
+        else
+            ref_row(table, ids[t], x);
         if (positions)
             position_row(positions, row_pos[t], learned);
-        scale_row(x, d, scale, learned);
+        scale_row(x, d, is_given ? 1 : scale, learned);
     }
 }
 
 static void size(const mnc_query *q, mnc_op *op) {
     op->shared_bytes = ref_first_dim(q, MN_EMBED_SRC) * sizeof(int32_t);
     op->worker_bytes = ref_last_dim(q, MN_EMBED_WEIGHT) * sizeof(float);
+}
+
+/* Rows that are given are as wide as the table's. */
+static bool embed_fits(const mnc_query *q) {
+    const mn_tensor *rows = mnc_query_in(q, MN_EMBED_ROWS);
+    const mn_tensor *table = mnc_query_in(q, MN_EMBED_WEIGHT);
+    return !rows || (table && rows->n_dim == 2 && rows->dim[1] == table->dim[table->n_dim - 1]);
 }
 
 static uint32_t weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
@@ -111,4 +133,5 @@ const ref_op ref_op_embed = {
     .fn = embed,
     .size = size,
     .weight = weight,
+    .fits = embed_fits,
 };

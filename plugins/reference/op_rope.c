@@ -14,6 +14,21 @@ static void rope_rotate(const float *x, float *y, int64_t i0, int64_t i1, double
     y[i1] = (float)(u * si + v * co);
 }
 
+/* The position by which pair i of row t turns. */
+static int32_t turned_by(const mnc_call *c, int64_t t, int64_t i) {
+    const int32_t *row_pos = c->in[MN_ROPE_ROW_POS].ptr;
+    const mnc_weight *axes = mnc_optional(c, MN_ROPE_AXES);
+    const mnc_operand *pos = &c->in[MN_ROPE_POS]; /* [A, T] */
+    if (MN_ROPE_POS >= c->node->n_in || !pos->ptr)
+        return row_pos[t];
+    int32_t axis = 0;
+    if (axes)
+        axis = ((const int32_t *)axes->data)[i];
+    if (axis < 0 || axis >= pos->rows)
+        axis = 0;
+    return ((const int32_t *)pos->ptr)[axis * pos->cols + t];
+}
+
 /* Elements behind the first n_rot of a head stay as they are. */
 static void rope(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_ROPE_X];
@@ -36,10 +51,8 @@ static void rope(const mnc_call *c, mnc_worker *w) {
     for (int64_t r = lo; r < hi; r++) {
         const float *a = in + r * d;
         float *y = out + r * d;
-        const int32_t given = row_pos[r / n_head];
-        double pos = given;
-        if (given < 0)
-            pos = 0;
+        const int64_t t = r / n_head;
+        const bool is_row = row_pos[t] >= 0;
         for (int64_t i = 0; i < n_rot / 2; i++) {
             int64_t i0 = i;
             if (adjacent)
@@ -49,7 +62,7 @@ static void rope(const mnc_call *c, mnc_worker *w) {
                 i1 = 2 * i + 1;
             else
                 i1 = i + n_rot / 2;
-            const double angle = pos * freqs[i];
+            const double angle = is_row ? turned_by(c, t, i) * (double)freqs[i] : 0;
             rope_rotate(a, y, i0, i1, angle, mscale);
         }
         for (int64_t i = n_rot; i < d; i++)
@@ -57,14 +70,22 @@ static void rope(const mnc_call *c, mnc_worker *w) {
     }
 }
 
+/* AXES are numbers of axes. */
+static uint32_t rope_weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    if (i == MN_ROPE_AXES)
+        return t->dtype.id == MN_I32 ? 0 : REF_NO_TYPE;
+    return ref_f32(q, i, t);
+}
+
 static bool fits(const mnc_query *q) {
-    if (mnc_query_in(q, MN_ROPE_X)->n_dim != 3)
+    const mn_tensor *pos = mnc_query_in(q, MN_ROPE_POS);
+    if (mnc_query_in(q, MN_ROPE_X)->n_dim != 3 || (pos && pos->n_dim != 2))
         return false;
     return mnc_query_in(q, MN_ROPE_FREQS);
 }
 
 const ref_op ref_op_rope = {
     .fn = rope,
-    .weight = ref_f32,
+    .weight = rope_weight,
     .fits = fits,
 };

@@ -32,13 +32,13 @@ typedef struct {
 
 /* X(OP, name, contract) */
 #define REF_OPS(X)                                                                                 \
-    X(EMBED, embed, 1)                                                                             \
+    X(EMBED, embed, 2)                                                                             \
     X(RMS_NORM, rms_norm, 3)                                                                       \
     X(LAYER_NORM, layer_norm, 1)                                                                   \
     X(LINEAR, linear, 2)                                                                           \
-    X(ROPE, rope, 1)                                                                               \
+    X(ROPE, rope, 2)                                                                               \
     X(KV_STORE, kv_store, 2)                                                                       \
-    X(ATTENTION, attention, 3)                                                                     \
+    X(ATTENTION, attention, 4)                                                                     \
     X(ACT, act, 2)                                                                                 \
     X(GLU, glu, 2)                                                                                 \
     X(ADD, add, 1)                                                                                 \

@@ -19,6 +19,22 @@
 #if defined(BAD_NUMERIC_SAMPLE_CHAIN)
 #include "cpu_host/chain.h"
 #endif
+#if defined(BAD_NUMERIC_ATTENTION_LENGTHS)
+#define BAD_OPERAND MN_ATTENTION_LENGTHS
+#elif defined(BAD_NUMERIC_ATTENTION_BIASES)
+#define BAD_OPERAND MN_ATTENTION_DISTANCE_BIAS
+#elif defined(BAD_NUMERIC_ATTENTION_ANCESTORS)
+#define BAD_OPERAND MN_ATTENTION_ANCESTORS
+#elif defined(BAD_NUMERIC_EMBED_ROWS)
+#define BAD_OPERAND MN_EMBED_ROWS
+#elif defined(BAD_NUMERIC_ROPE_AXES)
+#define BAD_OPERAND MN_ROPE_AXES
+#elif defined(BAD_NUMERIC_ROPE_POS)
+#define BAD_OPERAND MN_ROPE_POS
+#endif
+#if defined(BAD_OPERAND)
+#include "reference/reference.h"
+#endif
 #if defined(BAD_NUMERIC_CONV_STATE) || defined(BAD_NUMERIC_SSM_SCAN) ||                            \
     defined(BAD_NUMERIC_GATED_DELTA)
 #define BAD_SEQUENCE
@@ -508,6 +524,43 @@ static bool glu_fits(const mnc_query *q) {
 }
 extern const ref_op __wrap_ref_op_glu;
 const ref_op __wrap_ref_op_glu = {.fn = glu, .fits = glu_fits};
+#elif defined(BAD_OPERAND)
+/* An operand that it claims is not looked at. */
+#if defined(BAD_NUMERIC_EMBED_ROWS)
+#define REAL_OP __real_ref_op_embed
+#define WRAP_OP __wrap_ref_op_embed
+#elif defined(BAD_NUMERIC_ROPE_AXES) || defined(BAD_NUMERIC_ROPE_POS)
+#define REAL_OP __real_ref_op_rope
+#define WRAP_OP __wrap_ref_op_rope
+#else
+#define REAL_OP __real_ref_op_attention
+#define WRAP_OP __wrap_ref_op_attention
+#endif
+extern const ref_op REAL_OP;
+extern const ref_op WRAP_OP;
+static void less_first(const mnc_call *c, mnc_worker *w) {
+    mnc_call own = *c;
+    own.in[BAD_OPERAND] = (mnc_operand){.ptr = NULL};
+    if (REAL_OP.first)
+        REAL_OP.first(&own, w);
+}
+static void less(const mnc_call *c, mnc_worker *w) {
+    mnc_call own = *c;
+    own.in[BAD_OPERAND] = (mnc_operand){.ptr = NULL};
+    REAL_OP.fn(&own, w);
+}
+static void less_size(const mnc_query *q, mnc_op *op) {
+    if (REAL_OP.size)
+        REAL_OP.size(q, op);
+}
+static uint32_t less_weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    return REAL_OP.weight(q, i, t);
+}
+static bool less_fits(const mnc_query *q) {
+    return REAL_OP.fits(q);
+}
+const ref_op WRAP_OP = {
+    .first = less_first, .fn = less, .size = less_size, .weight = less_weight, .fits = less_fits};
 #elif defined(BAD_SEQUENCE)
 /* A state is not carried where all rows are padding; each step begins with the page that it leaves;
  * a page that a sequence begins in is not cleared. */

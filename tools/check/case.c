@@ -212,6 +212,12 @@ static uint32_t contract_of(const op_case *c, uint32_t op, const int32_t *in, ui
         return attr[0] < MN_ACT_SIGMOID ? 1 : 2;
     if (op == MN_OP_KV_STORE)
         return in[MN_KV_STORE_V] < 0 ? 2 : 1;
+    if (op == MN_OP_EMBED)
+        return n_in > MN_EMBED_ROWS ? 2 : 1;
+    if (op == MN_OP_ROPE)
+        return n_in > MN_ROPE_POS ? 2 : 1;
+    if (op == MN_OP_ATTENTION && n_in > MN_ATTENTION_DISTANCE_BIAS)
+        return 4;
     if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)
         return 1;
     if (n_attr > MN_ATTENTION_ATTR_BIDIRECTIONAL + 1)

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { WINDOW = 17, CHUNK = 23 };
+enum { WINDOW = 17, CHUNK = 23, BUCKETS = 12, FAR = 40 };
 
 /* What is stored and asked, per sequence q: rows [q * per, (q + 1) * per) of the step, rows
  * [q * len, (q + 1) * len) of the store. */
@@ -23,6 +23,7 @@ typedef struct {
     int64_t rows;          /* of the store: n_seqs * pages * page_tokens */
     int32_t *kpos, *kslot; /* [rows]: position and slot of each stored row, -1 = padding */
     int32_t *qpos, *qslot; /* [rows of the step] */
+    int32_t *lengths;      /* [n_seqs], by slot: stored positions that cross attention sees */
     int32_t *seqs;         /* [n_seqs, 4]: first row, number of rows, slot, 0 */
     int32_t *table;        /* [n_seqs, pages]: the page table, by slot; -1 = no page */
     uint8_t *kdead;        /* [rows]: not 0 = the key and value hold NaN */
@@ -80,6 +81,9 @@ static void plan_sequence(casegen *g, cache_plan *a, int64_t q) {
     a->seqs[4 * q] = (int32_t)(q * a->per);
     a->seqs[4 * q + 1] = (int32_t)used;
     a->seqs[4 * q + 2] = slot;
+    a->lengths[slot] = (int32_t)(1 + (past + used - 1) * 2 / 3);
+    if (done)
+        a->lengths[slot] = 1;
 }
 
 static void plan_rows(casegen *g, cache_plan *a) {
@@ -120,7 +124,7 @@ static bool plan_make(casegen *g, cache_plan *a) {
     a->pages = (a->len + a->page_tokens - 1) / a->page_tokens;
     a->rows = a->n_seqs * a->pages * a->page_tokens;
     const int64_t n_table = a->n_seqs * a->pages;
-    const int64_t n_words = 2 * a->rows + 2 * s->rows + 4 * a->n_seqs + n_table;
+    const int64_t n_words = 2 * a->rows + 2 * s->rows + 5 * a->n_seqs + n_table;
     a->kpos = casegen_zeroed(g, n_words, sizeof *a->kpos);
     a->kdead = casegen_zeroed(g, a->rows, 1);
     if (!a->kpos || !a->kdead || !g->c->dead[0])
@@ -130,6 +134,7 @@ static bool plan_make(casegen *g, cache_plan *a) {
     a->qslot = a->qpos + s->rows;
     a->seqs = a->qslot + s->rows;
     a->table = a->seqs + 4 * a->n_seqs;
+    a->lengths = a->table + n_table;
     plan_rows(g, a);
     return true;
 }
@@ -171,9 +176,48 @@ static cache_tensors cache_tensors_of(casegen *g, const cache_plan *a, uint32_t 
     return t;
 }
 
+/* Which rows of its sequence each row sees: a tree: some of the rows in front of it, itself
+ * and the first one, and now and then one behind it. One word less than the longest sequence needs,
+ * so that the last rows see nothing of themselves. */
+static int32_t ancestors_of(casegen *g, const cache_plan *a) {
+    const int64_t n_words = a->per > 32 ? a->per / 32 : 1;
+    int32_t *bits = casegen_zeroed(g, g->s->rows * n_words, sizeof *bits); // [T, n_words]
+    if (!bits)
+        return -1;
+    for (int64_t t = 0; t < g->s->rows; t++) {
+        const int64_t own = t % a->per;
+        for (int64_t j = 0; j < 32 * n_words; j++) {
+            const bool is_before = j < own && case_rand(g->seed) > 0.2f;
+            const bool is_behind = j == own + 1 && j < a->seqs[4 * (t / a->per) + 1] && t % 7 == 2;
+            if (!j || j == own || is_before || is_behind)
+                bits[t * n_words + j / 32] |= (int32_t)(1u << j % 32);
+        }
+    }
+    const int32_t x = case_mat(g->c, MN_ROLE_INPUT, MN_I32, g->T, n_words, bits, "ancestors");
+    free(bits);
+    return x;
+}
+
+/* The optional operands from ALIBI on. */
+static void more_operands(casegen *g, const cache_plan *a, int32_t to[4]) {
+    const op_shape *s = g->s;
+    to[0] = -1;
+    to[1] = -1;
+    to[2] = -1;
+    to[3] = -1;
+    if (s->variant & 16)
+        to[0] = casegen_vector(g, MN_F32, s->n_head, "slopes");
+    if (s->variant & 256)
+        to[1] = casegen_matrix(g, MN_F32, BUCKETS, s->n_head, "biases");
+    if (s->variant & 128)
+        to[2] = case_vec(g->c, MN_ROLE_INPUT, MN_I32, a->n_seqs, a->lengths, "lengths");
+    if (s->variant & 512)
+        to[3] = ancestors_of(g, a);
+}
+
 /* A KV_STORE and an ATTENTION of one layer. variant: bit 0 window, 1 softcap, 2 sinks,
- * 3 bidirectional, 4 slopes, 5 values are the first elements of keys, 6 chunks.
- * k: [n_stored, n_head_kv, dim], q: [T, n_head, dim]. */
+ * 3 bidirectional, 4 slopes, 5 values are the first elements of keys, 6 chunks, 7 lengths,
+ * 8 biases of distances, 9 ancestors. k: [n_stored, n_head_kv, dim], q: [T, n_head, dim]. */
 static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors *t,
                             uint64_t layer) {
     const op_shape *s = g->s;
@@ -193,11 +237,11 @@ static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors
     int32_t sinks = -1;
     if (s->variant & 4)
         sinks = casegen_vector(g, MN_F32, s->n_head, "sinks");
-    int32_t slopes = -1;
-    if (s->variant & 16)
-        slopes = casegen_vector(g, MN_F32, s->n_head, "slopes");
+    int32_t more[4];
+    more_operands(g, a, more);
     const int32_t store_in[] = {k, v, t->kpos, t->kslot, t->pages, t->kv};
-    const int32_t in[] = {q, t->row_pos, t->row_slot, t->seqs, t->pages, t->kv, sinks, slopes};
+    const int32_t in[] = {q,     t->row_pos, t->row_slot, t->seqs, t->pages, t->kv,
+                          sinks, more[0],    more[1],     more[2], more[3]};
     const uint64_t store_attr[] = {layer, t->group};
     const uint64_t attr[] = {
         case_f64(1 / sqrt((double)s->dim)),
@@ -210,10 +254,17 @@ static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors
         s->variant & 8 ? 1 : 0, // bidirectional
         v_of_k,
         s->variant & 64 ? CHUNK : 0,
+        s->variant & 256 ? FAR : 0,
     };
     const bool old = s->variant < 16;
     case_node(g->c, MN_OP_KV_STORE, store_in, 6, NULL, 0, store_attr, 2);
-    case_node(g->c, MN_OP_ATTENTION, in, old ? 7 : 8, &y, 1, attr, old ? 8 : 10);
+    uint32_t n_in = old ? 7 : 8;
+    if (s->variant >= 128)
+        n_in = 11;
+    uint32_t n_attr = old ? 8 : 10;
+    if (s->variant & 256)
+        n_attr = 11;
+    case_node(g->c, MN_OP_ATTENTION, in, n_in, &y, 1, attr, n_attr);
 }
 
 void casegen_attention(casegen *g, uint32_t op, uint32_t dtype) {

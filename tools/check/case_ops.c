@@ -228,17 +228,19 @@ static void embed_row(const casegen *g, int64_t t, int32_t *src, int32_t *pos, i
         *slot = -1;
 }
 
-/* variant bit 0: a table of positions, shorter than the context, so that later positions count
- * as its last. */
+/* variant bit 1: rows that are given, two of three; bit 0: a table of positions, shorter than the
+ * context, so that later positions count as its last. */
 static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     op_case *c = g->c;
     const bool has_pos_table = s->variant & 1;
     const int64_t n_history = s->past + s->rows + 16;
     const uint64_t scale = case_f64(2.5);
-    const mn_slot slots[3] = {{.last_id = 5, .pos = 3, .n_drawn = 1},
-                              {.last_id = 6 % (int32_t)s->n, .pos = 9, .n_drawn = 2},
-                              {.last_id = 1, .pos = 4, .n_drawn = 2, .done = MN_SLOT_STOPPED}};
+    enum { N_SLOTS = 3, N_GIVEN = 5 };
+    const mn_slot slots[N_SLOTS] = {
+        {.last_id = 5, .pos = 3, .n_drawn = 1},
+        {.last_id = 6 % (int32_t)s->n, .pos = 9, .n_drawn = 2},
+        {.last_id = 1, .pos = 4, .n_drawn = 2, .done = MN_SLOT_STOPPED}};
     int32_t *src = casegen_zeroed(g, s->rows * 3, sizeof *src); // src, pos, slot: [rows] each
     if (!src)
         return;
@@ -255,7 +257,11 @@ static void embed(casegen *g, uint32_t op, uint32_t dtype) {
                 c->dead[0][t] = ROW_COUNTS;
         }
     }
-    int32_t in[7];
+    const bool has_rows = s->variant & 2;
+    for (int64_t t = 0; t < s->rows && has_rows; t++)
+        if (src[t] >= 0 && t % 3 && t != 4)
+            src[t] = -N_SLOTS - 1 - (int32_t)(t % N_GIVEN);
+    int32_t in[8] = {0, 0, 0, 0, 0, 0, -1, -1};
     in[0] = casegen_int_input(g, src, "src");
     in[1] = casegen_int_input(g, pos, "pos");
     in[2] = casegen_int_input(g, slot, "row_slot");
@@ -265,11 +271,16 @@ static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     if (has_pos_table)
         in[6] = casegen_matrix(g, case_ops_float_type(dtype), s->past + s->rows / 2 + 1, s->k,
                                "pos_table");
+    if (has_rows)
+        in[7] = casegen_float_rows(g, N_GIVEN, N_GIVEN, N_GIVEN, NULL, s->k, 0, "rows");
     int32_t out[2];
     out[0] = casegen_float_output(g, s->k, "x");
     out[1] = casegen_int_output(g, "row_pos");
     c->every_row[out[1]] = true;
-    case_node(c, op, in, has_pos_table ? 7 : 6, out, 2, &scale, 1);
+    uint32_t n_in = has_pos_table ? 7 : 6;
+    if (has_rows)
+        n_in = 8;
+    case_node(c, op, in, n_in, out, 2, &scale, 1);
     free(src);
 }
 
@@ -336,14 +347,34 @@ static void norm(casegen *g, uint32_t op, uint32_t dtype) {
     case_node(g->c, op, in, has_bias ? 3 : 2, &y, 1, attr, op == MN_OP_RMS_NORM ? 2 : 1);
 }
 
-/* variant: how elements are paired. freqs[i] = 10000^(-2 i / n_rot). */
+/* Positions of the rows in three axes, and which of them each pair turns by. */
+static void rope_axes(casegen *g, int64_t n_pairs, int32_t in[2]) {
+    enum { AXES = 3 };
+    const int64_t rows = g->s->rows;
+    int32_t *pos = casegen_zeroed(g, AXES * rows + n_pairs, sizeof *pos); // [AXES, T], [n_pairs]
+    if (!pos)
+        return;
+    for (int64_t i = 0; i < AXES * rows; i++)
+        pos[i] = (int32_t)(i * 53 % 997);
+    for (int64_t i = 0; i < n_pairs; i++)
+        pos[AXES * rows + i] = (int32_t)(i % (AXES + 1)) - (i % 7 == 6); /* some are outside */
+    in[0] = case_mat(g->c, MN_ROLE_INPUT, MN_I32, AXES, g->T, pos, "pos");
+    in[1] = -1;
+    if (g->s->variant & 4)
+        in[1] = case_vec(g->c, MN_ROLE_WEIGHT, MN_I32, n_pairs, pos + AXES * rows, "axes");
+    free(pos);
+}
+
+/* variant: bit 0: how elements are paired, 1: positions of their own, 2: in axes.
+ * freqs[i] = 10000^(-2 i / n_rot). */
 static void rope(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     const int64_t n_rot = s->n_rot ? s->n_rot : s->dim;
-    const uint64_t attr[] = {(uint64_t)s->variant, (uint64_t)s->n_rot, case_f64(1.1)};
+    const uint64_t attr[] = {(uint64_t)s->variant & 1, (uint64_t)s->n_rot, case_f64(1.1)};
     float *freqs = casegen_zeroed(g, n_rot / 2, sizeof *freqs);
     int32_t *pos = casegen_zeroed(g, s->rows, sizeof *pos);
-    int32_t in[3];
+    int32_t in[5];
+    const uint32_t n_in = s->variant & 2 ? 5 : 3;
     (void)dtype;
     casegen_mark_dead(g);
     for (int64_t i = 0; freqs && i < n_rot / 2; i++)
@@ -358,7 +389,9 @@ static void rope(casegen *g, uint32_t op, uint32_t dtype) {
     in[1] = casegen_int_input(g, pos, "row_pos");
     in[2] = case_vec(g->c, MN_ROLE_WEIGHT, MN_F32, n_rot / 2, freqs, "freqs");
     const int32_t y = case_tensor(g->c, MN_ROLE_OUTPUT, MN_F32, 3, g->c->t[in[0]].dim, NULL, "y");
-    case_node(g->c, op, in, 3, &y, 1, attr, 3);
+    if (n_in > 3)
+        rope_axes(g, n_rot / 2, in + 3);
+    case_node(g->c, op, in, n_in, &y, 1, attr, 3);
     free(pos);
     free(freqs);
 }

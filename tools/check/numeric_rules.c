@@ -68,6 +68,28 @@ static bool is_attention_tried(uint32_t v) {
     return false;
 }
 
+/* Variants of what contract 4 brought, with what goes together with it. */
+static bool is_joined(uint32_t v, uint32_t shape) {
+    static const uint32_t all[] = {
+        128,                     /* lengths */
+        128 + 6,                 /* with a cap and sinks */
+        128 + 256,               /* with biases of distances */
+        256,                     /* these alone */
+        256 + 7,                 /* with a window, a cap and sinks */
+        256 + 8,                 /* both ways */
+        512,                     /* ancestors */
+        512 + 256 + 6,           /* with all that goes with them */
+        128 + 32,                /* lengths where values are of keys */
+        128 + 256 + 16 + 2,      /* all that joins logits, of another text */
+        512 + 16,                /* ancestors with slopes */
+        512 + 256 + 32 + 16 + 2, /* values of keys, too */
+    };
+    for (uint32_t k = 0; k < MN_COUNT(all); k++)
+        if (all[k] == v)
+            return shape % 2 == k % 2 || !shape;
+    return false;
+}
+
 /* Variant v of shape i is tried. There are many matrix types: of the shapes after the first, one
  * variant each is enough. */
 static bool is_tried(const check_sweep *w, uint32_t i, uint32_t v) {
@@ -75,12 +97,14 @@ static bool is_tried(const check_sweep *w, uint32_t i, uint32_t v) {
         return w->shapes[i].n_used == 2 && !(v & 24);
     if (w->op == MN_OP_MOE_ROUTE && (v & 16))
         return w->shapes[i].n_expert % 4 == 0;
+    if (w->op == MN_OP_ROPE && (v & 6) == 4)
+        return false; /* axes of no positions */
     if ((w->op == MN_OP_ACT || w->op == MN_OP_GLU) && case_act_kind(v) > MN_ACT_RELU2)
         return false;
     if (w->op == MN_OP_ACT && (v & 4))
         return false;
     if (w->op == MN_OP_ATTENTION && v >= 16)
-        return is_attention_tried(v);
+        return v < 128 ? is_attention_tried(v) : is_joined(v, i);
     return w->types != SWEEP_MATRIX || i == 0 || v == i % w->n_variants;
 }
 

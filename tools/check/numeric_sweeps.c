@@ -63,13 +63,13 @@ static const op_shape delta[] = {
     {.rows = 70, .n_head = 2, .n_head_kv = 2, .dim = 32, .dim_v = 24, .n_seqs = 1}};
 
 const check_sweep check_sweeps[] = {
-    {MN_OP_EMBED, SWEEP_MATRIX, embed, MN_COUNT(embed), 1, 2},
+    {MN_OP_EMBED, SWEEP_MATRIX, embed, MN_COUNT(embed), 1, 4},
     {MN_OP_RMS_NORM, SWEEP_VECTOR, norms, MN_COUNT(norms), 0, 3},
     {MN_OP_LAYER_NORM, SWEEP_VECTOR, norms, MN_COUNT(norms), 0, 2},
     {MN_OP_LINEAR, SWEEP_MATRIX, linear, MN_COUNT(linear), 1, 5},
-    {MN_OP_ROPE, SWEEP_NONE, rope, MN_COUNT(rope), 0, 2},
+    {MN_OP_ROPE, SWEEP_NONE, rope, MN_COUNT(rope), 0, 8},
     {MN_OP_KV_STORE, SWEEP_NONE, store, MN_COUNT(store), 0, 1},
-    {MN_OP_ATTENTION, SWEEP_NONE, attention, MN_COUNT(attention), 0, 128},
+    {MN_OP_ATTENTION, SWEEP_NONE, attention, MN_COUNT(attention), 0, 1024},
     {MN_OP_ACT, SWEEP_NONE, plain, MN_COUNT(plain), 0, 10},
     {MN_OP_GLU, SWEEP_NONE, plain, MN_COUNT(plain), 0, 14},
     {MN_OP_ADD, SWEEP_NONE, plain, MN_COUNT(plain), 0, 1},

@@ -162,13 +162,13 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
 
 /* X(OP, contract, verdict by shapes) */
 #define TOY_OPS(X)                                                                                 \
-    X(EMBED, 1, mng_embed_verdict)                                                                 \
+    X(EMBED, 2, mng_embed_verdict)                                                                 \
     X(RMS_NORM, 3, mng_pair_verdict)                                                               \
     X(LAYER_NORM, 1, mng_pair_verdict)                                                             \
     X(LINEAR, 2, mng_linear_verdict)                                                               \
-    X(ROPE, 1, mng_rope_verdict)                                                                   \
+    X(ROPE, 2, mng_rope_verdict)                                                                   \
     X(KV_STORE, 2, mng_store_verdict)                                                              \
-    X(ATTENTION, 3, mng_attention_verdict)                                                         \
+    X(ATTENTION, 4, mng_attention_verdict)                                                         \
     X(ACT, 2, NULL)                                                                                \
     X(GLU, 2, mng_pair_verdict)                                                                    \
     X(ADD, 1, mng_pair_verdict)                                                                    \

@@ -1,0 +1,9 @@
+/* attend_fits.h -- the optional operands of an ATTENTION, for backends that compute all of them. */
+#ifndef MNP_ATTEND_FITS_H
+#define MNP_ATTEND_FITS_H
+#include "common.h"
+
+#define MNP_MAX_DISTANCE 65536 /* of DISTANCE_BIAS: tables of buckets are so long at most */
+/* Whether they go together. The node has Q. */
+bool mnp_attention_fits(const mn_graph *g, const mn_node *n);
+#endif
