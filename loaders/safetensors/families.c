@@ -207,6 +207,14 @@ static const size_keys distilbert_keys = {
     .act = "activation",
     .eps = "layer_norm_eps",
 };
+static const size_keys t5_keys = {
+    .n_ctx = "n_positions",
+    .n_embd = "d_model",
+    .n_layer = "num_layers",
+    .n_head = "num_heads",
+    .n_ff = "d_ff",
+    .eps = "layer_norm_epsilon",
+};
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
 static const size_keys falcon_keys = {
     .n_ff = "ffn_hidden_size", .act = "activation", .eps = "layer_norm_epsilon"};
@@ -380,6 +388,17 @@ static const key_default stablelm_defaults[] = {
     {"max_position_embeddings", 4096}, {"layer_norm_eps", 1e-5}, {0}};
 static const key_default gpt2_defaults[] = {
     {"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}, {0}};
+
+#define T5_DEFAULTS                                                                                \
+    {"n_positions", 512}, {"d_kv", 64}, {"relative_attention_num_buckets", 32},                    \
+        {"relative_attention_max_distance", 128}, {"decoder_start_token_id", 0},                   \
+        {"layer_norm_epsilon", 1e-6}, {                                                            \
+        0                                                                                          \
+    }
+static const key_default t5_defaults[] = {
+    {"d_model", 512}, {"d_ff", 2048}, {"num_layers", 6}, {"num_heads", 8}, T5_DEFAULTS};
+static const key_default mt5_defaults[] = {
+    {"d_model", 512}, {"d_ff", 1024}, {"num_layers", 8}, {"num_heads", 6}, T5_DEFAULTS};
 
 static const key_default bert_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 0}, {0}};
@@ -900,6 +919,24 @@ static const struct model_family families[] = {
      .encoder = true,
      .prepare = family_modern_bert,
      .extra = family_encoder},
+    {.model_type = "t5",
+     .class_name = "T5ForConditionalGeneration",
+     .arch = "t5",
+     .defaults = t5_defaults,
+     .act = "relu",
+     .keys = &t5_keys,
+     .tied = true,
+     .prepare = family_t5_keys,
+     .extra = family_t5},
+    {.model_type = "mt5",
+     .class_name = "MT5ForConditionalGeneration",
+     .arch = "t5",
+     .defaults = mt5_defaults,
+     .act = "gated-gelu",
+     .keys = &t5_keys,
+     .tied = true,
+     .prepare = family_t5_keys,
+     .extra = family_t5},
 };
 
 /* model_type of config.json to its row of the table; NULL: no such family. */

@@ -515,3 +515,56 @@ void family_mpt(config_reader *c) {
         config_put_float(c, "attention.scale", in, "softmax_scale",
                          config_float(c, attn, in, "softmax_scale", 1e-6, 1e6, NULL));
 }
+
+/* ---- T5 -------------------------------------------------------------------------------------- */
+/* A key of ours in the tree in place of what was there; NULL: out of memory, or c has failed. */
+static void replace_key(config_reader *c, const char *key, cJSON *value) {
+    cJSON_DeleteItemFromObjectCaseSensitive(c->root, key);
+    if (value && cJSON_AddItemToObject(c->root, key, value))
+        return;
+    cJSON_Delete(value);
+    if (!c->status)
+        c->status = mnl_fail_memory(c->err);
+}
+
+/* feed_forward_proj is "relu", "gated-gelu", ...: whether it is gated is said by the tensors, too;
+ * T5's gated gelu is the one with tanh. d_kv is the size of heads. Logits have a matrix of their
+ * own where the files have one, whatever tie_word_embeddings says. */
+void family_t5_keys(config_reader *c) {
+    const char *act = config_str(c, c->root, "", "feed_forward_proj", c->family->act);
+    const int64_t d_kv = config_int(c, c->root, "", "d_kv", 1, 65536, NULL);
+    const bool scaled = config_bool(c, "tie_word_embeddings", strcmp(c->family->act, "relu") == 0);
+    const bool gated = !strncmp(act, "gated-", 6);
+    if (!strcmp(act, "gated-gelu"))
+        act = "gelu_new";
+    else if (gated)
+        act += 6;
+    if (c->status)
+        return;
+    char own[64];
+    snprintf(own, sizeof own, "%s", act); /* of the tree, which changes */
+    replace_key(c, "hidden_act", cJSON_CreateString(own));
+    replace_key(c, "head_dim", cJSON_CreateNumber((double)d_kv));
+    if (!json_get(c->root, "scale_decoder_outputs"))
+        replace_key(c, "scale_decoder_outputs", cJSON_CreateBool(scaled));
+    const bool own_output = layout_find(c->parsed, mn_str_of("lm_head"), ".weight") != NULL;
+    replace_key(c, "tie_word_embeddings", cJSON_CreateBool(!own_output));
+}
+
+void family_t5(config_reader *c) {
+    static const struct {
+        const char *key;
+        const char *native;
+        int64_t lo;
+    } rows[] = {{"decoder_start_token_id", "decoder_start_token_id", 0},
+                {"attention.relative_buckets_count", "relative_attention_num_buckets", 4},
+                {"attention.relative_max_distance", "relative_attention_max_distance", 1}};
+    const int64_t n = config_int(c, c->root, "", "num_decoder_layers", 1, 4096, &c->n_layer);
+    config_put_int(c, "decoder_block_count", "", "num_decoder_layers", n);
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
+        config_put_int(c, rows[i].key, "", rows[i].native,
+                       config_int(c, c->root, "", rows[i].native, rows[i].lo, INT32_MAX, NULL));
+    const bool scaled = config_bool(c, "scale_decoder_outputs", false);
+    config_put_float(c, "logit_scale", "", "scale_decoder_outputs",
+                     scaled ? sqrt((double)c->n_embd) : 1);
+}

@@ -52,4 +52,6 @@ void family_olmo(config_reader *c);
 void family_bloom_keys(config_reader *c);
 void family_bloom(config_reader *c);
 void family_mpt(config_reader *c);
+void family_t5_keys(config_reader *c);
+void family_t5(config_reader *c);
 #endif

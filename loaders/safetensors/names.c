@@ -11,6 +11,9 @@ static const name_pair top[] = {
     {"final_layernorm.bias", "output_norm.bias"},
     {"lm_head.weight", "output.weight"},
     {"lm_head.bias", "output.bias"},
+    {"shared.weight", "token_embd.weight"},
+    {"encoder.final_layer_norm.weight", "enc.output_norm.weight"},
+    {"decoder.final_layer_norm.weight", "dec.output_norm.weight"},
     {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
     {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
     {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
@@ -69,6 +72,28 @@ static const name_pair in_layer[] = {
     {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
     {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},       {0},
+};
+
+/* Of T5, behind "encoder.block.N.layer." and "decoder.block.N.layer."; the decoder's feed-forward
+ * part is one further on. */
+static const name_pair in_half[] = {
+    {"0.layer_norm", "attn_norm"},
+    {"0.SelfAttention.q", "attn_q"},
+    {"0.SelfAttention.k", "attn_k"},
+    {"0.SelfAttention.v", "attn_v"},
+    {"0.SelfAttention.o", "attn_o"},
+    {"0.SelfAttention.relative_attention_bias", "attn_rel_b"},
+    {"1.EncDecAttention.q", "cross_attn_q"},
+    {"1.EncDecAttention.k", "cross_attn_k"},
+    {"1.EncDecAttention.v", "cross_attn_v"},
+    {"1.EncDecAttention.o", "cross_attn_o"},
+    {"1.EncDecAttention.relative_attention_bias", "cross_attn_rel_b"},
+    {"#.DenseReluDense.wi", "ffn_up"},
+    {"#.DenseReluDense.wi_0", "ffn_gate"},
+    {"#.DenseReluDense.wi_1", "ffn_up"},
+    {"#.DenseReluDense.wo", "ffn_down"},
+    {"2.layer_norm", "ffn_norm"},
+    {0},
 };
 
 /* s without its first n bytes. */
@@ -149,6 +174,26 @@ static mn_str layer_name(mn_parsed *p, const name_pair *own, mn_str native, mn_s
     return native;
 }
 
+/* "3.layer.0.SelfAttention.q.weight" behind "encoder.block." */
+static mn_str half_name(mn_parsed *p, const char *half, mn_str native, mn_str rest) {
+    mn_str number = {0};
+    uint64_t digits = 0;
+    while (digits < rest.len && digits < 6 && rest.ptr[digits] >= '0' && rest.ptr[digits] <= '9')
+        digits++;
+    const mn_str layer = {rest.ptr, digits};
+    const mn_str behind = hf_name_skip(rest, digits);
+    if (!digits || behind.len < 15 || !mn_str_begins(behind, ".layer.") ||
+        !mn_str_ends(behind, ".weight"))
+        return native;
+    const mn_str stem = {behind.ptr + 7, behind.len - 14};
+    const char *name = hf_name_pair_of(in_half, stem, &number);
+    if (!name && mn_str_is(stem, "1.layer_norm"))
+        name = strcmp(half, "enc") ? "cross_attn_norm" : "ffn_norm";
+    if (!name)
+        return native;
+    return mn_parsed_printf(p, "%s.blk.%.*s.%s.weight", half, MN_STR_ARG(layer), name);
+}
+
 /* The canonical name, static or in p's memory; the native one where no table knows it. */
 mn_str tensor_canonical_name(mn_parsed *p, const name_pair *own, mn_str native) {
     mn_str rest = mnl_inner_name(native);
@@ -164,6 +209,10 @@ mn_str tensor_canonical_name(mn_parsed *p, const name_pair *own, mn_str native) 
         return layer_name(p, own, native, hf_name_skip(rest, 15));
     if (mn_str_begins(rest, "transformer.layer."))
         return layer_name(p, own, native, hf_name_skip(rest, 18));
+    if (mn_str_begins(rest, "encoder.block."))
+        return half_name(p, "enc", native, hf_name_skip(rest, 14));
+    if (mn_str_begins(rest, "decoder.block."))
+        return half_name(p, "dec", native, hf_name_skip(rest, 14));
     if (mn_str_begins(rest, "layer.")) /* the same without its prefix */
         return layer_name(p, own, native, hf_name_skip(rest, 6));
     for (size_t i = 0; i < MN_COUNT(top); i++)

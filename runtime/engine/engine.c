@@ -291,9 +291,9 @@ static mn_status prepare(mn_engine *e, mn_error *err) {
     const uint32_t outs = (uint32_t)max[MN_SYM_OUTPUTS];
     const uint32_t seqs = (uint32_t)max[MN_SYM_SLOTS];
     const uint32_t longest = (uint32_t)max[MN_SYM_CTX];
-    const mn_step_size sizes[] = {{1, 1, 1, 1, longest},
-                                  {seqs, MN_MIN(seqs, outs), seqs, 1, longest},
-                                  {rows, 0, 1, rows, longest}};
+    const mn_step_size sizes[] = {{1, 1, 1, 1, longest, 0, 0},
+                                  {seqs, MN_MIN(seqs, outs), seqs, 1, longest, 0, 0},
+                                  {rows, 0, 1, rows, longest, 0, 0}};
     mn_status st = MN_OK;
     for (size_t i = 0; i < MN_COUNT(sizes); i++) {
         int64_t symbols[MN_SYM_COUNT];

@@ -16,6 +16,8 @@
 typedef struct {
     uint32_t step, src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, target,
         draft, head, total;
+    /* of graphs with an encoder, else of no length: rows of texts, and each slot's text's length */
+    uint32_t text_src, text_pos, text_row_slot, text_seqs, text_length;
 } mn_input_layout;
 
 /* The pages of one KV group as the caller counts them. A page holds page_tokens positions, a
@@ -147,6 +149,8 @@ typedef struct {
     uint32_t n_rows, n_out, n_seqs;
     uint32_t max_rows; /* the most rows of one sequence */
     uint32_t longest;  /* positions of the longest sequence, this step's rows among them */
+    uint32_t n_text;   /* rows of texts that an encoder reads; of n_texts sequences */
+    uint32_t n_texts;
 } mn_step_size;
 /* Symbol values of a step: SHAPE values rounded up as the devices want it, in the combinations that
  * plugin.h promises; BOUND values for the longest sequence; never above the maxima. */

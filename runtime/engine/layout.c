@@ -26,6 +26,13 @@ void mn_inputs_lay_out(const int64_t *s, const mn_hparams *hp, mn_input_layout *
     l->out_slot = place_input(l, outputs);
     l->target = place_input(l, outputs);
     l->draft = place_input(l, outputs);
+    if (hp->n_encoder) {
+        l->text_src = place_input(l, s[MN_SYM_TEXT]);
+        l->text_pos = place_input(l, s[MN_SYM_TEXT]);
+        l->text_row_slot = place_input(l, s[MN_SYM_TEXT]);
+        l->text_seqs = place_input(l, s[MN_SYM_SEQS] * 4);
+        l->text_length = place_input(l, s[MN_SYM_SLOTS]);
+    }
     l->head = l->total;
     for (uint32_t i = 0; i < hp->n_kv; i++)
         l->pages[i] = place_input(l, s[MN_SYM_SLOTS] * (hp->kv[i].state ? 2 : s[MN_SYM_PAGES]));

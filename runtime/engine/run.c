@@ -81,6 +81,7 @@ void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *sy
     if (!size->n_out)
         outputs = 0;
     const int64_t longest = MN_MAX((int64_t)size->longest, MIN_BOUND);
+    symbols[MN_SYM_TEXT] = bucket(e, size->n_text, MN_SYM_TEXT);
     symbols[MN_SYM_TOKENS] = rows;
     symbols[MN_SYM_SEQS] = seqs;
     symbols[MN_SYM_OUTPUTS] = MN_MIN(outputs, max[MN_SYM_OUTPUTS]);

@@ -187,9 +187,18 @@ static int64_t input_offset(const mn_engine *e, const mn_engine_device *d, int32
         int32_t tensor;
         uint32_t at;
     } inputs[] = {
-        {io->step, l->step},         {io->src, l->src},   {io->pos, l->pos},
-        {io->row_slot, l->row_slot}, {io->seqs, l->seqs}, {io->out_row, l->out_row},
+        {io->step, l->step},
+        {io->src, l->src},
+        {io->pos, l->pos},
+        {io->row_slot, l->row_slot},
+        {io->seqs, l->seqs},
+        {io->out_row, l->out_row},
         {io->out_slot, l->out_slot},
+        {io->text_src, l->text_src},
+        {io->text_pos, l->text_pos},
+        {io->text_row_slot, l->text_row_slot},
+        {io->text_seqs, l->text_seqs},
+        {io->text_length, l->text_length},
     };
     for (size_t i = 0; i < MN_COUNT(inputs); i++)
         if (inputs[i].tensor == t)

@@ -18,6 +18,7 @@ void mn_arch_neox(mn_model_graph *g);
 void mn_arch_olmo(mn_model_graph *g);
 void mn_arch_stablelm(mn_model_graph *g);
 void mn_arch_gpt2(mn_model_graph *g);
+void mn_arch_t5(mn_model_graph *g);
 void mn_arch_bert(mn_model_graph *g);
 void mn_arch_modern_bert(mn_model_graph *g);
 void mn_arch_mamba2(mn_model_graph *g);

@@ -29,6 +29,12 @@ bool mn_g_next_layer(mn_model_graph *g) {
     return false;
 }
 
+bool mn_g_next_encoder_layer(mn_model_graph *g) {
+    g->of_text = g->layer + 1 < g->hp.n_encoder;
+    g->layer += g->of_text;
+    return g->of_text;
+}
+
 /* ---- appending ------------------------------------------------------------------------------- */
 /* Room for one more of an array that is const to plugins and ours to write. array: where the
  * pointer to it is; n: how many it holds. The new element; NULL: g has failed. */
@@ -177,7 +183,8 @@ static void set_symbols(mn_model_graph *g) {
                             [MN_SYM_SLOTS] = {"n_slots", MN_SYMBOL_BOUND, 1, 1},
                             [MN_SYM_PAGES] = {"n_pages", MN_SYMBOL_BOUND, 1, 32},
                             [MN_SYM_CTX] = {"n_ctx", MN_SYMBOL_BOUND, 1, 2048},
-                            [MN_SYM_SEQ_ROWS] = {"seq_rows", MN_SYMBOL_FACT, 1, 1}};
+                            [MN_SYM_SEQ_ROWS] = {"seq_rows", MN_SYMBOL_FACT, 1, 1},
+                            [MN_SYM_TEXT] = {"n_text", MN_SYMBOL_SHAPE, 0, 1}};
     mn_symbol *s = mn_arena_alloc(&g->arena, MN_SYM_COUNT, sizeof *s);
     if (!s) {
         mn_gb_no_memory(g);
@@ -195,7 +202,7 @@ static void set_symbols(mn_model_graph *g) {
         snprintf(s[i].name, sizeof s[i].name, "%s", rows[i].name);
     }
     g->abi.symbols = s;
-    g->abi.n_symbols = MN_SYM_COUNT;
+    g->abi.n_symbols = g->hp.n_encoder ? MN_SYM_COUNT : MN_SYM_TEXT;
 }
 
 static int32_t vector(mn_model_graph *g, const char *name, uint32_t role, int64_t n) {
@@ -228,6 +235,17 @@ static void graph_add_group(mn_model_graph *g, uint32_t i) {
     g->io.kv[i] = mn_gb_tensor(g, kv, MN_ROLE_STATE, MN_U8, 1, &one);
 }
 
+/* What a graph with an encoder has besides. */
+static void add_text_io(mn_model_graph *g) {
+    const int64_t R = MN_DIM(MN_SYM_TEXT);
+    mn_graph_io *io = &g->io;
+    io->text_src = vector(g, "text_src", MN_ROLE_INPUT, R);
+    io->text_pos = vector(g, "text_pos", MN_ROLE_INPUT, R);
+    io->text_row_slot = vector(g, "text_row_slot", MN_ROLE_INPUT, R);
+    io->text_seqs = matrix(g, "text_seqs", MN_ROLE_INPUT, MN_DIM(MN_SYM_SEQS), 4);
+    io->text_length = vector(g, "text_length", MN_ROLE_INPUT, MN_DIM(MN_SYM_SLOTS));
+}
+
 /* The tensors that the host binds, in the order in which plugins have always seen them. */
 static void add_io(mn_model_graph *g) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
@@ -257,6 +275,8 @@ static void add_io(mn_model_graph *g) {
         const int64_t dim[] = {T, g->hp.n_embd};
         io->hidden_in = mn_gb_tensor(g, "hidden_in", MN_ROLE_INPUT, MN_F32, 2, dim);
     }
+    if (g->hp.n_encoder)
+        add_text_io(g);
 }
 
 /* 64 bits over all that a compiled program depends on; weights' data is not part of it. */
@@ -398,6 +418,12 @@ static void graph_begin(mn_model_graph *g) {
     g->io.hidden_in = -1;
     g->io.mask = -1;
     g->io.draft = -1;
+    g->io.text_src = -1;
+    g->io.text_pos = -1;
+    g->io.text_row_slot = -1;
+    g->io.text_seqs = -1;
+    g->io.text_length = -1;
+    g->text_row_pos = -1;
     g->io.bias_ids = -1;
     g->io.bias_values = -1;
     g->io.target = -1;

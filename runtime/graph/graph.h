@@ -18,6 +18,7 @@ enum {
     MN_SYM_PAGES,    /* BOUND: pages per slot */
     MN_SYM_CTX,      /* BOUND: positions per slot */
     MN_SYM_SEQ_ROWS, /* FACT: 1 = each sequence of the step has one row, else the maximum */
+    MN_SYM_TEXT,     /* SHAPE: rows of texts that an encoder reads; of graphs with one alone */
     MN_SYM_COUNT
 };
 /* Rows of a step that has no prompt, or the end of one: one sequence with its drafts. */
@@ -39,6 +40,9 @@ typedef struct {
     /* of a graph with all samplers; else -1: breakers of DRY [S, V / 32], mu of mirostat [O] */
     int32_t breakers, mu;
     int32_t draft; /* of a graph that verifies drafts [O]; else -1 */
+    /* of a graph with an encoder; else -1: as src, pos, row_slot and seqs, of rows of texts; the
+     * length of each slot's text [S] */
+    int32_t text_src, text_pos, text_row_slot, text_seqs, text_length;
     /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
     int32_t logits, ids, hidden;
     /* of a model that has a draft head, where asked for, and of the head; else -1: an output, the
@@ -81,7 +85,9 @@ typedef struct {
     mn_node node;      /* between mn_gb_begin and mn_gb_end */
     uint32_t n_states; /* operations with a state so far */
     int layer;         /* of nodes and of names with "%d"; -1 = none: begin and end of the graph */
+    bool of_text;      /* the builder is at the encoder: rows are those of texts */
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
+    int32_t text_row_pos;
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
     bool masks;     /* SAMPLE has a mask */
@@ -155,6 +161,9 @@ bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx);
  * why. ---- */
 /* On to the next layer; false: that was the last one, and g is at none again. */
 bool mn_g_next_layer(mn_model_graph *g);
+/* The same up to the encoder's last layer, at which g stays. In layers of the encoder and behind
+ * them "blk." in names is "enc.blk." and "dec.blk.", and "%d" counts from 0 in each. */
+bool mn_g_next_encoder_layer(mn_model_graph *g);
 /* graph_weights.c: the model's tensor of this name, of exactly this shape; "%d" in name is the
  * layer that g is at. Optional: -1 if the model has none. experts: [n, rows, cols]. part_*: rows
  * [lo, lo + n) of a tensor of `total` rows (q, k and v stored as one). */
@@ -242,6 +251,13 @@ int32_t mn_g_rope_behind(mn_model_graph *g, int32_t x);
 /* KV_STORE and ATTENTION of one layer, in its KV group; of a layer that reads another one's keys
  * and values (shares) ATTENTION alone. v: -1: the first elements of keys. sinks: -1 = none. */
 int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks);
+/* What the attention of one layer reads; -1: nothing. bias: [buckets, H], by distance. reads_text:
+ * k and v are of rows of texts, which those of a decoder read from now on. */
+typedef struct {
+    int32_t q, k, v, sinks, bias;
+    bool reads_text;
+} mn_g_attended;
+int32_t mn_g_attention_of(mn_model_graph *g, const mn_g_attended *a);
 /* Columns [first, first + n) of the rows of a table of as many columns as it has, by the ids of the
  * step: [T, n]. Behind mn_g_embed. */
 int32_t mn_g_lookup(mn_model_graph *g, int32_t table, int64_t first, int64_t n, double scale);

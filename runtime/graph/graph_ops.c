@@ -26,15 +26,22 @@ static int32_t graph_op_end(mn_model_graph *g, int32_t y) {
     return y;
 }
 
+/* Rows of the step, or of its texts. */
+static int64_t graph_op_rows(const mn_model_graph *g) {
+    return MN_DIM(g->of_text ? MN_SYM_TEXT : MN_SYM_TOKENS);
+}
+
 int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t positions) {
     const mn_graph_io *io = &g->io;
-    const int64_t T = MN_DIM(MN_SYM_TOKENS);
-    const int32_t x = mn_gb_interior(g, "embd", T, g->hp.n_embd, 0);
-    g->row_pos = mn_gb_tensor(g, "row_pos", MN_ROLE_INTERIOR, MN_I32, 1, &T);
+    const int64_t T = graph_op_rows(g);
+    int32_t *row_pos = g->of_text ? &g->text_row_pos : &g->row_pos;
+    const int32_t x = mn_gb_interior(g, g->of_text ? "text_embd" : "embd", T, g->hp.n_embd, 0);
+    *row_pos =
+        mn_gb_tensor(g, g->of_text ? "text_row_pos" : "row_pos", MN_ROLE_INTERIOR, MN_I32, 1, &T);
     mn_gb_begin(g, MN_OP_EMBED);
-    mn_gb_in(g, io->src);
-    mn_gb_in(g, io->pos);
-    mn_gb_in(g, io->row_slot);
+    mn_gb_in(g, g->of_text ? io->text_src : io->src);
+    mn_gb_in(g, g->of_text ? io->text_pos : io->pos);
+    mn_gb_in(g, g->of_text ? io->text_row_slot : io->row_slot);
     mn_gb_in(g, table);
     mn_gb_in(g, io->slots);
     mn_gb_in(g, io->history);
@@ -42,7 +49,7 @@ int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t posit
         mn_gb_in(g, positions);
     mn_gb_attr_f64(g, scale);
     mn_gb_out(g, x);
-    mn_gb_out(g, g->row_pos);
+    mn_gb_out(g, *row_pos);
     mn_gb_end(g);
     return x;
 }
@@ -188,52 +195,83 @@ int32_t mn_g_rope_behind(mn_model_graph *g, int32_t x) {
     return graph_op_end(g, like(g, "rope", x));
 }
 
-static void kv_store(mn_model_graph *g, int32_t k, int32_t v) {
+/* Where keys and values are: rows of which text, the group, the layer in it. */
+typedef struct {
+    int32_t row_pos, row_slot, seqs;
+    uint32_t group, layer;
+} kv_place;
+
+static kv_place cache_place(const mn_model_graph *g, bool of_text, bool crosses) {
     const mn_layer_shape *l = mn_g_layer(g);
     const mn_graph_io *io = &g->io;
+    return (kv_place){
+        .row_pos = of_text ? g->text_row_pos : g->row_pos,
+        .row_slot = of_text ? io->text_row_slot : io->row_slot,
+        .seqs = of_text ? io->text_seqs : io->seqs,
+        .group = crosses ? g->hp.layer[0].kv_group : l->kv_group,
+        .layer = crosses ? l->cross_layer : l->kv_layer,
+    };
+}
+
+static void kv_store(mn_model_graph *g, int32_t k, int32_t v, kv_place p) {
     mn_gb_begin(g, MN_OP_KV_STORE);
     mn_gb_in(g, k);
     mn_gb_in(g, v);
-    mn_gb_in(g, g->row_pos);
-    mn_gb_in(g, io->row_slot);
-    mn_gb_in(g, io->pages[l->kv_group]);
-    mn_gb_in(g, io->kv[l->kv_group]);
-    mn_gb_attr(g, l->kv_layer);
-    mn_gb_attr(g, l->kv_group);
+    mn_gb_in(g, p.row_pos);
+    mn_gb_in(g, p.row_slot);
+    mn_gb_in(g, g->io.pages[p.group]);
+    mn_gb_in(g, g->io.kv[p.group]);
+    mn_gb_attr(g, p.layer);
+    mn_gb_attr(g, p.group);
     mn_gb_end(g);
 }
 
-int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks) {
+int32_t mn_g_attention_of(mn_model_graph *g, const mn_g_attended *a) {
     const mn_layer_shape *l = mn_g_layer(g);
-    const mn_graph_io *io = &g->io;
     const double softcap = g->hp.attn_softcap;
-    const int64_t T = MN_DIM(MN_SYM_TOKENS);
-    const int32_t y = mn_gb_interior(g, "attn", T, l->n_head, l->head_dim_v);
+    const bool of_text = g->of_text;
+    const bool both_ways = g->hp.bidirectional || of_text;
+    const kv_place p = cache_place(g, of_text, a->reads_text);
+    const int32_t y = mn_gb_interior(g, "attn", graph_op_rows(g), l->n_head, l->head_dim_v);
     const int32_t slopes = mn_gb_slopes(g, l->n_head);
     if (!l->shares)
-        kv_store(g, k, v);
+        kv_store(g, a->k, a->v, cache_place(g, of_text || a->reads_text, a->reads_text));
     mn_gb_begin(g, MN_OP_ATTENTION);
-    mn_gb_in(g, q);
-    mn_gb_in(g, g->row_pos);
-    mn_gb_in(g, io->row_slot);
-    mn_gb_in(g, io->seqs);
-    mn_gb_in(g, io->pages[l->kv_group]);
-    mn_gb_in(g, io->kv[l->kv_group]);
-    mn_gb_in(g, sinks);
-    if (slopes >= 0)
+    mn_gb_in(g, a->q);
+    mn_gb_in(g, p.row_pos);
+    mn_gb_in(g, p.row_slot);
+    mn_gb_in(g, p.seqs);
+    mn_gb_in(g, g->io.pages[p.group]);
+    mn_gb_in(g, g->io.kv[p.group]);
+    mn_gb_in(g, a->sinks);
+    if (slopes >= 0 || a->bias >= 0 || a->reads_text)
         mn_gb_in(g, slopes);
+    if (a->bias >= 0 || a->reads_text) {
+        mn_gb_in(g, a->bias);
+        mn_gb_in(g, a->reads_text ? g->io.text_length : -1);
+    }
     mn_gb_attr_f64(g, l->attn_scale);
     mn_gb_attr(g, (uint64_t)l->window);
     mn_gb_attr_f64(g, softcap > 0 ? softcap : 0);
-    mn_gb_attr(g, l->kv_layer);
-    mn_gb_attr(g, l->kv_group);
+    mn_gb_attr(g, p.layer);
+    mn_gb_attr(g, p.group);
     mn_gb_attr(g, (uint64_t)l->n_head_kv);
     mn_gb_attr(g, (uint64_t)l->head_dim_v);
-    if (g->hp.bidirectional || g->hp.latent.n_kv)
-        mn_gb_attr(g, g->hp.bidirectional);
-    if (g->hp.latent.n_kv)
-        mn_gb_attr(g, 1); /* values are the first elements of keys */
+    const bool of_keys = g->hp.latent.n_kv > 0;
+    if (both_ways || of_keys || a->bias >= 0)
+        mn_gb_attr(g, both_ways);
+    if (of_keys || a->bias >= 0)
+        mn_gb_attr(g, of_keys); /* values are the first elements of keys */
+    if (a->bias >= 0) {
+        mn_gb_attr(g, 0); /* chunks */
+        mn_gb_attr(g, (uint64_t)g->hp.far_distance);
+    }
     return graph_op_end(g, y);
+}
+
+int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks) {
+    const mn_g_attended a = {.q = q, .k = k, .v = v, .sinks = sinks, .bias = -1};
+    return mn_g_attention_of(g, &a);
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */

@@ -42,9 +42,13 @@ static bool unused_is_number(mn_str part) {
  * another part are not the model's. */
 static int64_t unused_layer_of(mn_str name) {
     static const char *const layers[] = {"blk", "layers", "layer", "h", "block", "blocks", NULL};
-    static const char *const model[] = {"model",      "language_model", "text_model", "transformer",
-                                        "base_model", "bert",           "roberta",    "distilbert",
-                                        "electra",    "encoder",        NULL};
+    static const char *const model[] = {"model",      "language_model",
+                                        "text_model", "transformer",
+                                        "base_model", "bert",
+                                        "roberta",    "distilbert",
+                                        "electra",    "encoder",
+                                        "decoder",    "enc",
+                                        "dec",        NULL};
     while (name.len) {
         const uint64_t n = part_length(name);
         const mn_str part = {name.ptr, n};

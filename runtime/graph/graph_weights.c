@@ -20,7 +20,14 @@ static void full_name(const mn_model_graph *g, const char *name, char full[NAME]
         return;
     }
     const int before = (int)(mark - name);
-    snprintf(full, NAME, "%.*s%d%s", before, name, g->layer, mark + 2);
+    const bool decodes = g->hp.n_encoder && g->layer >= g->hp.n_encoder;
+    const char *half = "";
+    int layer = g->layer;
+    if (g->hp.n_encoder)
+        half = decodes ? "dec." : "enc.";
+    if (decodes)
+        layer -= (int)g->hp.n_encoder;
+    snprintf(full, NAME, "%s%.*s%d%s", half, before, name, layer, mark + 2);
 }
 
 /* "blk.3.attn_q.bias" of the first layer, or of the next: what a whole model has, its layers

@@ -27,6 +27,7 @@ typedef struct {
     bool head_norms, row_norms, rotate_first, post_norms, zero_window, bidirectional;
     bool heads_in_turn; /* GGUF's heads of v read those of q and k in turn */
     bool logit_factor;  /* logit_scale multiplies; else it divides */
+    bool has_encoder;   /* layers that read a text stand in front: block_count of them */
     int64_t window;     /* where no key says one; 0: then no layer slides */
     bool needs_window;  /* some layers always slide */
     uint32_t route;
@@ -261,10 +262,31 @@ static mn_status read_latent(const mn_hp_reader *r, mn_hparams *h) {
     return st;
 }
 
+/* Of a model with an encoder: the layers of both halves, and what the decoder begins with. */
+static mn_status read_halves(const mn_hp_reader *r, mn_hparams *h) {
+    int64_t n = h->n_layer;
+    h->n_encoder = n;
+    mn_status st = mn_hp_int(r, "decoder_block_count", 1, MN_MAX_LAYER, &n);
+    h->n_layer += n;
+    if (!st && h->n_layer > MN_MAX_LAYER)
+        st = mn_fail(r->err, MN_BAD_FILE, "%s: %lld layers, at most %d", r->m->path,
+                     (long long)h->n_layer, MN_MAX_LAYER);
+    h->far_distance = 128; /* files of GGUF do not say it */
+    if (!st)
+        st = mn_hp_int(r, "decoder_start_token_id", 0, INT32_MAX, &h->start_id);
+    if (!st)
+        st = mn_hp_need_int(r, "attention.relative_buckets_count", 4, 65536, &h->n_buckets);
+    if (!st)
+        st = mn_hp_int(r, "attention.relative_max_distance", 1, INT32_MAX, &h->far_distance);
+    return st;
+}
+
 /* Layers that guess further tokens are counted, and come last; of a head the first of them. */
-static mn_status read_layer_counts(mn_hp_reader *r, bool head, mn_hparams *h) {
+static mn_status read_layer_counts(mn_hp_reader *r, const arch_facts *f, bool head, mn_hparams *h) {
     int64_t ahead = 0;
     mn_status st = mn_hp_need_int(r, "block_count", 1, MN_MAX_LAYER, &h->n_layer);
+    if (!st && f->has_encoder)
+        st = read_halves(r, h);
     if (!st)
         st = mn_hp_int(r, "nextn_predict_layers", 0, h->n_layer - 1, &ahead);
     if (st)
@@ -283,9 +305,9 @@ static mn_status read_layer_counts(mn_hp_reader *r, bool head, mn_hparams *h) {
     return MN_OK;
 }
 
-static mn_status read_shape(mn_hp_reader *r, bool head, mn_hparams *h) {
+static mn_status read_shape(mn_hp_reader *r, const arch_facts *f, bool head, mn_hparams *h) {
     enum { BIG = 1 << 24 };
-    mn_status st = read_layer_counts(r, head, h);
+    mn_status st = read_layer_counts(r, f, head, h);
     if (!st)
         st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
     if (st)
@@ -574,6 +596,7 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
             .head_dim_v = l->head_dim_v,
             .one_step = h->bidirectional,
             .v_of_k = h->latent.n_kv > 0,
+            .text = i < h->n_encoder,
         };
         uint32_t at = 0;
         while (at < h->n_kv && memcmp(&h->kv[at], &want, sizeof want))
@@ -589,6 +612,8 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
         l->kv_layer = n_layers[at]++;
     }
     share_caches(h, layers);
+    for (int64_t i = h->n_encoder; h->n_encoder && i < h->n_layer; i++)
+        layers[i].cross_layer = (uint32_t)i; /* behind what the encoder's layers keep */
     if (h->state_group < 0)
         return MN_OK;
     h->state_group = (int32_t)h->n_kv;
@@ -791,6 +816,18 @@ static mn_status hparams_read_tables(const mn_hp_reader *r, mn_hparams *h) {
     return check_vocab(r, h);
 }
 
+/* T5 divides the logits of a tied output matrix by the root of its width. */
+static mn_status check_halves(const mn_hp_reader *r, mn_hparams *h) {
+    if (h->tied && h->logit_scale == 0)
+        h->logit_scale = sqrt((double)h->n_embd);
+    if (h->start_id < h->n_vocab)
+        return MN_OK;
+    return mn_fail(r->err, MN_BAD_FILE,
+                   "%s: key %.*s is %lld, expected an id of the vocabulary of %lld", r->m->path,
+                   MN_STR_ARG(shown_key(r, "decoder_start_token_id")), (long long)h->start_id,
+                   (long long)h->n_vocab);
+}
+
 /* {arch}.attention.causal: false of encoders, whose architecture says so without the key. */
 static mn_status read_causal(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
     bool causal = !f->bidirectional;
@@ -816,8 +853,9 @@ bool mn_hparams_has_head(const mn_canonical *m) {
     mn_hparams h = {0};
     if (read_arch(m, &h, NULL))
         return false;
+    const arch_facts f = hparams_facts_of(h.arch);
     mn_hp_reader r = {m, h.arch, NULL, 0};
-    return !read_layer_counts(&r, false, &h) && h.has_head;
+    return !read_layer_counts(&r, &f, false, &h) && h.has_head;
 }
 
 /* head: of the model's draft head. */
@@ -844,7 +882,7 @@ static mn_status hparams_read(const mn_canonical *m, mn_arena *arena, bool head,
         h.rope_pairing = MN_ROPE_HALVES;
     st = read_causal(&r, &f, &h);
     if (!st)
-        st = read_shape(&r, head, &h);
+        st = read_shape(&r, &f, head, &h);
     if (!st)
         st = read_layers(&r, &f, arena, &h);
     if (!st)
@@ -855,10 +893,14 @@ static mn_status hparams_read(const mn_canonical *m, mn_arena *arena, bool head,
         h.alibi = f.alibi;
     if (f.logit_factor && h.logit_scale > 0)
         h.logit_scale = 1 / h.logit_scale;
+    if (h.n_encoder && mn_canonical_tensor(m, "enc.blk.0.ffn_gate.weight"))
+        h.act = MN_ACT_GELU_TANH; /* of T5 1.1; files of GGUF do not say it */
     if (!st)
         st = read_act(&r, &h);
     if (!st)
         st = hparams_read_tables(&r, &h);
+    if (!st && h.n_encoder)
+        st = check_halves(&r, &h);
     if (!st)
         *out = h;
     return st;

@@ -102,6 +102,7 @@ typedef struct {
     int64_t one_step; /* 1: of an encoder: nothing is kept after the step of a text */
     int64_t v_of_k;   /* 1: values are the first elements of keys, and not kept */
     int64_t state;    /* 1: of layers that remember a state (MN_MEMORY_STATE); the others are 0 */
+    int64_t text;     /* 1: its positions are those of the text that an encoder reads */
 } mn_kv_group;
 
 /* One layer. Layers of one model may differ in any of it. */
@@ -117,6 +118,7 @@ typedef struct {
     int64_t attends;     /* 1: it has attention; else heads are 0, and it has no group of keys */
     int32_t rope;        /* index of mn_hparams.rope; -1 = no rotation */
     uint32_t kv_group, kv_layer; /* kv_layer: index of the layer in its group */
+    uint32_t cross_layer; /* of a decoder's: index in the text's group of what it reads there */
 } mn_layer_shape;
 
 /* What layers with a state have in common ({arch}.ssm.*, shortconv.*). */
@@ -156,6 +158,12 @@ typedef struct {
     mn_kv_group kv[MN_MAX_KV_GROUP];
     uint32_t n_kv;
     int32_t state_group; /* of kv: the layers' states, the last one; -1 = no layer has one */
+    int64_t
+        n_encoder; /* layers in front that read a text for those behind (T5); 0 = there are none */
+    int64_t start_id; /* of a model with such layers: what stands in front of each answer */
+    /* the bias of logits by distance: rows of its table, and from where on all count as one; 0 =
+     * none */
+    int64_t n_buckets, far_distance;
     mn_ssm ssm;
     mn_latent latent;
     int64_t n_of_layer; /* width of the embeddings that each layer has of its own; 0 = none */

@@ -174,8 +174,8 @@ static double copy_time(const mn_rates *r, double bytes) {
 /* A copy takes its time on both devices. */
 static void add_copy(const mn_offer *offers, const mn_tensor *t, const mn_crossing *c,
                      mn_copies *copies) {
-    const int64_t one[MN_SYM_COUNT] = {1, 1, 1, 1, 1, 1, 1};
-    const int64_t many[MN_SYM_COUNT] = {PROMPT, 1, 1, 1, 1, 1, PROMPT};
+    const int64_t one[MN_SYM_COUNT] = {1, 1, 1, 1, 1, 1, 1, 0};
+    const int64_t many[MN_SYM_COUNT] = {PROMPT, 1, 1, 1, 1, 1, PROMPT, PROMPT};
     const uint32_t ends[2] = {c->from, c->device};
     copies->n_copies++;
     for (int i = 0; i < 2; i++) {

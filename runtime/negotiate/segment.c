@@ -16,6 +16,7 @@ void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max) {
     max[MN_SYM_CTX] = r->n_ctx;
     max[MN_SYM_PAGES] = n_pages;
     max[MN_SYM_SEQ_ROWS] = r->n_batch;
+    max[MN_SYM_TEXT] = r->n_batch;
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */

@@ -38,7 +38,8 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
         r->n_batch = SUMS_BATCH;
     if (!r->n_batch)
         r->n_batch = logits ? LOGITS_BATCH : DEFAULT_BATCH;
-    if (embeds && hp->bidirectional && !p->n_batch) /* a text is not split */
+    const bool whole = hp->n_encoder || (embeds && hp->bidirectional);
+    if (whole && !p->n_batch) /* a text is not split */
         r->n_batch = MN_MAX(r->n_batch, r->n_ctx);
     r->n_seq = MN_MAX(p->n_seq, 1u);
     if (embeds && !p->n_seq)

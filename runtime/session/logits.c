@@ -19,6 +19,8 @@ static void pack_rows(mn_session *s, uint32_t seq, uint32_t n) {
         s->steps.packed[l->row_slot + i] = (int32_t)seq;
         s->steps.packed[l->out_row + i] = (int32_t)i;
     }
+    if (q->n_text)
+        s->steps.packed[l->text_length + seq] = (int32_t)q->n_text;
 }
 
 mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err) {
@@ -57,12 +59,22 @@ mn_status mn_session_pack_rows(mn_session *s, uint32_t seq, uint32_t n, mn_step_
     mn_status st = mn_preempt_idle(&s->steps, seq, q->n_enqueued + n, err);
     if (st)
         return st;
+    mn_step_builder text = {.s = &s->steps};
     pack_rows(s, seq, n);
+    if (mn_kv_lacks_text(&s->steps.kv, seq))
+        mn_step_add_text(&text, seq);
     mn_state_step(&s->steps.kv, seq, q->n_enqueued, n, true);
     mn_step_hear(&s->steps, seq, 0, q->n_enqueued, n);
     q->n_enqueued += n;
     *size = (mn_step_size){
-        .n_rows = n, .n_out = n, .n_seqs = 1, .max_rows = n, .longest = q->n_enqueued};
+        .n_rows = n,
+        .n_out = n,
+        .n_seqs = 1,
+        .max_rows = MN_MAX(n, text.size.max_rows),
+        .longest = MN_MAX(q->n_enqueued, q->n_text),
+        .n_text = text.size.n_text,
+        .n_texts = text.size.n_texts,
+    };
     return MN_OK;
 }
 
@@ -71,6 +83,17 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
     mn_step_size size;
     const mn_status st = mn_session_pack_rows(s, seq, n, &size, err);
     return st ? st : mn_session_run_packed(s, &size, err);
+}
+
+/* Of a model with an encoder, which has read the text: its decoder is given the text as the answer,
+ * so that row i says what follows the first i ids. */
+static void repeat_text(mn_session *s, uint32_t seq) {
+    mn_sequence *q = &s->steps.seqs[seq];
+    if (!q->n_text)
+        return;
+    memcpy(q->tokens + 1, q->text, (q->n_text - 1) * sizeof *q->tokens);
+    q->n_tokens = q->n_text;
+    q->n_literal = q->n_text;
 }
 
 /* The text from its first token on; the caller sees rows from *given on. */
@@ -120,6 +143,7 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
     if (st)
         return st;
     s->steps.seqs[seq].running = false;
+    repeat_text(s, (uint32_t)seq);
     uint32_t on;
     do { /* from the beginning again if the device was lost */
         on = s->n_placed;

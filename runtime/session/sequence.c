@@ -126,6 +126,27 @@ static bool own_tokens(mn_session *s, uint32_t seq) {
     return q->tokens != NULL;
 }
 
+/* Of a model with an encoder the ids are its text, and the sequence begins with the id that stands
+ * in front of an answer; false = out of memory. */
+static bool own_ids(mn_session *s, uint32_t seq, const int32_t *ids, uint32_t n) {
+    mn_sequence *q = &s->steps.seqs[seq];
+    int32_t *to = q->tokens;
+    q->n_tokens = n;
+    if (s->steps.graph->hp.n_encoder) {
+        if (!q->own_text)
+            q->own_text = mn_alloc(s->steps.n_ctx, sizeof *q->own_text);
+        q->text = q->own_text;
+        q->n_text = n;
+        q->tokens[0] = (int32_t)s->steps.graph->hp.start_id;
+        q->n_tokens = 1;
+        to = q->own_text;
+        mn_kv_set_text(&s->steps.kv, seq, n);
+    }
+    if (to)
+        memcpy(to, ids, n * sizeof *ids);
+    return to != NULL;
+}
+
 static mn_status claim_sequence(mn_session *s, int32_t *seq, mn_error *err) {
     uint32_t i = 0;
     if (!mn_slot_claim(&s->steps, &i))
@@ -140,17 +161,17 @@ mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
     int32_t i = 0;
     mn_status st = mn_params_check_ids(&s->steps.limits, ids, n, 0, err);
     if (!st)
+        st = mn_params_check_text(&s->steps.limits, n, err);
+    if (!st)
         st = mn_failover_ready(s, err);
     if (!st)
         st = claim_sequence(s, &i, err);
     if (st)
         return st;
-    if (!own_tokens(s, (uint32_t)i)) {
+    if (!own_tokens(s, (uint32_t)i) || !own_ids(s, (uint32_t)i, ids, n)) {
         mn_slot_release(&s->steps, (uint32_t)i);
         return mn_fail_memory(err, (s->steps.n_ctx + 1ull) * sizeof *ids);
     }
-    memcpy(s->steps.seqs[i].tokens, ids, n * sizeof *ids);
-    s->steps.seqs[i].n_tokens = n;
     st = begin_shared(s, (uint32_t)i, params, err);
     if (st)
         mn_seq_free(s, i);
@@ -210,7 +231,7 @@ static mn_status fork_into(mn_session *s, uint32_t seq, uint32_t to, uint32_t n_
                            uint32_t n_stored, mn_error *err) {
     const mn_sequence *a = &s->steps.seqs[seq];
     mn_sequence *b = &s->steps.seqs[to];
-    if (!own_tokens(s, to))
+    if (!own_tokens(s, to) || (a->n_text && !own_ids(s, to, a->text, a->n_text)))
         return mn_fail_memory(err, (s->steps.n_ctx + 1ull) * sizeof *b->tokens);
     memcpy(b->tokens, a->tokens, n_keep * sizeof *b->tokens);
     b->n_tokens = n_keep;

@@ -29,8 +29,16 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
         st = mn_request_make(s->model, s->steps.graph, p, r, err);
     if (!st)
         st = mn_model_graph_for(s->model, r->n_ctx, end, &s->steps.graph, err);
+    if (!st && s->steps.graph->hp.n_encoder &&
+        p->flags & (MN_SESSION_EMBED | MN_SESSION_INPUT_SUMS))
+        st = mn_fail(err, MN_UNSUPPORTED,
+                     "%s has an encoder and a decoder: neither embeddings nor importance matrices "
+                     "are made of it",
+                     s->model->canonical->path);
     if (st)
         return st;
+    if (s->steps.graph->hp.n_encoder)
+        s->steps.limits.n_text = r->n_batch;
     s->steps.limits.model = s->model;
     s->steps.limits.graph = s->steps.graph;
     s->steps.limits.n_ctx = r->n_ctx;
@@ -40,7 +48,8 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     s->steps.n_outputs = r->n_outputs;
     s->sums_inputs = p->flags & MN_SESSION_INPUT_SUMS;
     s->draws = !s->sums_inputs && !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
-    s->steps.kv.no_cache = embeds || p->flags & MN_SESSION_NO_CACHE;
+    s->steps.kv.no_cache = embeds || p->flags & MN_SESSION_NO_CACHE ||
+                           s->steps.limits.n_text; /* what a token is depends on the whole text */
     s->model->rt->progress_done = 0;
     if (s->model->rt->progress)
         r->watcher = (mn_watcher){mn_runtime_progress, s->model->rt};

@@ -37,7 +37,8 @@ static void read_layouts(mn_kv *kv, const mn_engine *e) {
                                           .n_pages = e->group[i].n_pages,
                                           .n_total = e->group[i].n_total,
                                           .n_own = e->group[i].n_own,
-                                          .table = e->in.pages[i]};
+                                          .table = e->in.pages[i],
+                                          .of_text = e->graph->hp.kv[i].text};
     }
 }
 

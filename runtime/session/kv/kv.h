@@ -162,6 +162,8 @@ typedef struct {
     uint64_t hash[2];   /* of their tokens */
     mn_disk_load *load; /* of the blocks behind them; NULL: none */
     uint32_t load_end;  /* blocks that the row is to have */
+    uint32_t n_text;    /* tokens of the text that an encoder reads for the slot; 0: none */
+    bool has_text;      /* it has read them, or will have by steps that are enqueued */
 } mn_kv_slot;
 
 typedef struct {
@@ -191,6 +193,14 @@ mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *e
 void mn_kv_unplace(mn_kv *kv);
 /* An empty slot begins: with others' blocks where it shares any (salt: of its own and theirs). */
 void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt);
+/* The text that an encoder is to read for the slot, which begins, has n tokens. */
+static inline void mn_kv_set_text(mn_kv *kv, uint32_t slot, uint32_t n) {
+    kv->slots[slot].n_text = n;
+}
+/* Whether the slot's next rows need rows of its text in front of them. */
+static inline bool mn_kv_lacks_text(const mn_kv *kv, uint32_t slot) {
+    return kv->slots[slot].n_text && !kv->slots[slot].has_text;
+}
 /* The slot's row is empty: its pages went with the engine, or were given back. */
 void mn_kv_forget(mn_kv *kv, uint32_t slot);
 /* After a step failed: nothing is added to the prefix cache, until mn_kv_reopen drops what it

@@ -5,7 +5,8 @@
  *
  *   PAGED  keys and values of each position, in pages that a page table names. Sequences share
  *          pages, the prefix cache names them, a sequence can be cut at any position. A group
- *          with a window holds the pages that rows to come can see.
+ *          with a window holds the pages that rows to come can see. A group of the text that an
+ *          encoder reads holds all of it, whatever the sequence's length is.
  *   STATE  what recurrent layers and short convolutions remember behind the last position: one
  *          page. It has no positions: what it was at an earlier one is known if a page was kept
  *          there alone. A step reads one page and leaves another, so that keeping one costs no
@@ -29,6 +30,7 @@ typedef struct {
     uint32_t n_total;     /* pages that there are */
     uint32_t n_own;       /* of them, a sequence's share (mn_kv_pages_of_one) */
     uint32_t table;       /* int32 of the packed inputs where the page table begins */
+    bool of_text;         /* PAGED: its positions are those of the text that an encoder reads */
 } mn_group_memory;
 
 /* A sequence, as far as its memory goes: tokens[0, n_tokens) are known, positions [0, n_stored) are
@@ -48,6 +50,7 @@ typedef struct {
 } mn_snapshot_group;
 typedef struct {
     uint32_t position, engines;
+    uint32_t n_text; /* of the text that an encoder has read; 0: none */
     mn_snapshot_group group[MN_MAX_KV_GROUP];
 } mn_snapshot;
 #endif

@@ -54,7 +54,7 @@ void mn_tables_written(mn_kv *kv) {
 static uint32_t lacking(const mn_kv *kv, uint32_t group, uint32_t slot, uint32_t n_positions) {
     if (mn_group_is_state(kv, group))
         return 0;
-    const uint32_t want = mn_pages_of(kv, group, n_positions);
+    const uint32_t want = mn_pages_of(kv, group, mn_group_positions(kv, group, slot, n_positions));
     const uint32_t hi = mn_tables_entries(kv, group, slot)->hi;
     return want > hi ? want - hi : 0;
 }
@@ -122,6 +122,7 @@ void mn_pages_drop(mn_kv *kv, uint32_t slot, mn_memory_text text) {
             mn_pages_give_back(kv, i, slot, e->lo, e->hi);
         *e = (mn_entries){0};
     }
+    kv->slots[slot].has_text = false;
     if (kv->engine)
         mn_state_cut(kv, slot, 0);
     mn_page_pools_settle(kv);
@@ -186,6 +187,8 @@ static mn_status own_page(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t ent
 
 static mn_status cut_group(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t n_positions,
                            mn_error *err) {
+    if (kv->layout[group].of_text && n_positions)
+        return MN_OK; /* the text is as long as ever */
     const uint32_t rest = n_positions % kv->layout[group].page_tokens;
     const uint32_t keep = mn_pages_of(kv, group, n_positions);
     mn_entries *e = mn_tables_entries(kv, group, slot);
@@ -214,6 +217,7 @@ mn_status mn_pages_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_error 
     mn_files_load_end(kv, slot);
     forget_blocks(kv, slot, n_positions);
     mn_state_cut(kv, slot, n_positions);
+    kv->slots[slot].has_text = kv->slots[slot].has_text && n_positions;
     for (uint32_t i = 0; i < kv->n_groups && !st; i++)
         if (!mn_group_is_state(kv, i))
             st = cut_group(kv, i, slot, n_positions, err);

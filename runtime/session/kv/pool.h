@@ -44,6 +44,13 @@ static inline int32_t *mn_tables_row(const mn_kv *kv, uint32_t group, uint32_t s
 static inline mn_entries *mn_tables_entries(const mn_kv *kv, uint32_t group, uint32_t slot) {
     return &kv->slots[slot].pages[group];
 }
+/* Of n positions of a slot those that the group stores: of a text all of it, or none. */
+static inline uint32_t mn_group_positions(const mn_kv *kv, uint32_t group, uint32_t slot,
+                                          uint32_t n) {
+    if (!kv->layout[group].of_text)
+        return n;
+    return n ? kv->slots[slot].n_text : 0;
+}
 /* Pages that positions [0, n_positions) are in. */
 static inline uint32_t mn_pages_of(const mn_kv *kv, uint32_t group, uint32_t n_positions) {
     const uint32_t per = kv->layout[group].page_tokens;

@@ -307,6 +307,7 @@ void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt) {
     mn_kv_slot *q = &kv->slots[slot];
     q->shares = shares;
     q->salt = salt;
+    q->n_text = 0;
     mn_kv_forget(kv, slot);
 }
 
@@ -314,6 +315,7 @@ void mn_kv_forget(mn_kv *kv, uint32_t slot) {
     mn_kv_slot *q = &kv->slots[slot];
     mn_files_load_end(kv, slot);
     memset(q->pages, 0, sizeof q->pages);
+    q->has_text = false;
     mn_state_forget(kv, slot);
     q->n_blocks = 0;
     hash_begin(q->salt, q->hash);

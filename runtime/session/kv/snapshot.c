@@ -20,12 +20,15 @@ static mn_status take_state(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_s
 /* Entries of the row that positions [0, n_positions) are in. */
 static mn_entries entries_of(const mn_kv *kv, uint32_t group, uint32_t slot, uint32_t n_positions) {
     const uint32_t lo = mn_tables_entries(kv, group, slot)->lo;
-    return (mn_entries){lo, MN_MAX(lo, mn_pages_of(kv, group, n_positions))};
+    const uint32_t n = mn_group_positions(kv, group, slot, n_positions);
+    return (mn_entries){lo, MN_MAX(lo, mn_pages_of(kv, group, n))};
 }
 
 mn_status mn_snapshot_take(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_snapshot *out,
                            mn_error *err) {
     *out = (mn_snapshot){.position = n_positions, .engines = kv->engines};
+    if (kv->slots[slot].has_text && n_positions)
+        out->n_text = kv->slots[slot].n_text;
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         mn_snapshot_group *g = &out->group[i];
         if (mn_group_is_state(kv, i)) {
@@ -73,7 +76,8 @@ static mn_status restore_group(mn_kv *kv, const mn_snapshot *from, uint32_t grou
         return MN_OK;
     }
     const uint32_t per = kv->layout[group].page_tokens;
-    const uint32_t full = MN_MAX(g->lo, MN_MIN(g->hi, from->position / per));
+    const bool is_final = kv->layout[group].of_text; /* nothing is written behind a text */
+    const uint32_t full = is_final ? g->hi : MN_MAX(g->lo, MN_MIN(g->hi, from->position / per));
     mn_entries *e = mn_tables_entries(kv, group, slot);
     int32_t *row = mn_tables_row(kv, group, slot);
     *e = (mn_entries){g->lo, full};
@@ -94,6 +98,9 @@ mn_status mn_snapshot_restore(mn_kv *kv, const mn_snapshot *from, uint32_t slot,
                        from->engines, kv->engines);
     for (uint32_t i = 0; i < kv->n_groups && !st; i++)
         st = restore_group(kv, from, i, slot, err);
+    kv->slots[slot].has_text = !st && from->n_text;
+    if (from->n_text)
+        kv->slots[slot].n_text = from->n_text;
     return st;
 }
 

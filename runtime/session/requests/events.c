@@ -49,7 +49,7 @@ static mn_request_event *event_append(mn_requests *r, const mn_job *job, uint32_
         .kind = kind,
         .choice = job->choice,
         .id = -1,
-        .n_prompt = job->n_prompt,
+        .n_prompt = job->text ? job->n_text : job->n_prompt,
         .n_cached = job->n_cached,
         .n_drawn = job->n_drawn,
         .logprob = NAN,

@@ -7,6 +7,7 @@
 /* ---- jobs ------------------------------------------------------------------------------------ */
 void mn_job_free(mn_job *job) {
     mn_free(job->tokens);
+    mn_free(job->text);
     mn_free(job->bias);
     mn_guide_free(job->guide);
     mn_free(job->breakers);
@@ -20,7 +21,7 @@ void mn_job_free(mn_job *job) {
  * id needs no place. The context may have shrunk since the check: another device took over. */
 static uint32_t limit_of(const mn_limits *l, const mn_request_params *p,
                          const mn_sample_params *sample) {
-    const uint32_t n_prompt = p->n_ids - p->n_drawn;
+    const uint32_t n_prompt = l->n_text ? 1 : p->n_ids - p->n_drawn;
     const uint32_t most = atomic_load(&l->max_positions);
     const uint32_t room = n_prompt <= most ? most - n_prompt + 1 : 0;
     if (sample->flags & MN_SAMPLE_PREFILL_ONLY)
@@ -58,6 +59,30 @@ static bool make_prompt_scores(mn_job *job, const mn_request_params *p) {
     return true;
 }
 
+/* The tokens of the request where they belong: all of them behind one another, or the text of an
+ * encoder apart, and behind the first id of an answer what was drawn. */
+static bool make_tokens(mn_job *job, const mn_limits *l, const mn_request_params *p) {
+    const uint32_t n_text = l->n_text ? p->n_ids - p->n_drawn : 0;
+    const int32_t *ids = p->ids + n_text;
+    const uint32_t n_ids = p->n_ids - n_text;
+    const uint32_t first = n_text ? 1 : 0;
+    job->n_prompt = n_ids + first - p->n_drawn;
+    job->n_tokens = n_ids + first;
+    job->cap_tokens = MN_MAX(job->n_tokens, job->n_prompt + job->limit) + 1;
+    job->tokens = mn_alloc(job->cap_tokens, sizeof *job->tokens);
+    if (n_text)
+        job->text = mn_alloc(n_text, sizeof *job->text);
+    if (!job->tokens || (n_text && !job->text))
+        return false;
+    job->tokens[0] = (int32_t)l->graph->hp.start_id;
+    if (n_ids)
+        memcpy(job->tokens + first, ids, n_ids * sizeof *ids);
+    if (n_text)
+        memcpy(job->text, p->ids, n_text * sizeof *ids);
+    job->n_text = n_text;
+    return true;
+}
+
 /* One choice; NULL = out of memory. */
 static mn_job *make_job(const mn_limits *l, const mn_request_params *p,
                         const mn_sample_params *sample, const mn_slot_params *slot,
@@ -66,17 +91,12 @@ static mn_job *make_job(const mn_limits *l, const mn_request_params *p,
     if (!job)
         return NULL;
     job->limit = limit_of(l, p, sample);
-    job->n_prompt = p->n_ids - p->n_drawn;
-    job->cap_tokens = MN_MAX(p->n_ids, job->n_prompt + job->limit) + 1;
-    job->tokens = mn_alloc(job->cap_tokens, sizeof *job->tokens);
     job->n_top = p->n_top;
     job->choice = choice;
-    if (!job->tokens || !copy_bias(job, sample) || !make_prompt_scores(job, p)) {
+    if (!make_tokens(job, l, p) || !copy_bias(job, sample) || !make_prompt_scores(job, p)) {
         mn_job_free(job);
         return NULL;
     }
-    memcpy(job->tokens, p->ids, p->n_ids * sizeof *p->ids);
-    job->n_tokens = p->n_ids;
     job->n_drawn = p->n_drawn;
     job->params = *slot;
     job->params.max_new = (int32_t)job->limit;
@@ -166,6 +186,12 @@ static mn_status check_request(const mn_limits *l, const mn_request_params *p, m
         st = check_most("n_choices (with n_drawn)", p->n_choices, 1, err);
     if (!st && p->n_drawn)
         st = check_most("n_drawn (of n_ids)", p->n_drawn, p->n_ids - !!p->n_ids, err);
+    if (!st && l->n_text && p->flags & MN_SUBMIT_PROMPT_LOGPROBS)
+        st =
+            mn_fail(err, MN_UNSUPPORTED,
+                    "logprobs of the prompt: the model's encoder reads it, which predicts nothing");
+    if (!st)
+        st = mn_params_check_text(l, p->n_ids - p->n_drawn, err);
     if (st)
         return st;
     return mn_params_check_ids(l, p->ids, p->n_ids, 0, err);

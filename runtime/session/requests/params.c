@@ -27,6 +27,15 @@ mn_status mn_params_check_ids(const mn_limits *l, const int32_t *ids, uint32_t n
     return MN_OK;
 }
 
+mn_status mn_params_check_text(const mn_limits *l, uint32_t n_text, mn_error *err) {
+    if (!l->n_text || n_text <= l->n_text)
+        return MN_OK;
+    return mn_fail(err, MN_BAD_INPUT,
+                   "the prompt has %u tokens, a step %u rows: an encoder reads it in one step "
+                   "(--batch)",
+                   n_text, l->n_text);
+}
+
 /* Each id once. */
 static mn_status add_stop(mn_slot_params *p, int32_t id, mn_error *err) {
     for (int32_t i = 0; i < p->n_stop; i++)

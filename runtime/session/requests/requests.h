@@ -35,6 +35,8 @@ typedef struct {
     const mn_model *model;
     const mn_model_graph *graph;
     uint32_t n_ctx;
+    uint32_t
+        n_text; /* tokens of a text that an encoder can read: rows of a step; 0: there is none */
     atomic_uint max_positions; /* that one sequence can have, alone in the KV cache */
     atomic_uint refused;       /* 1 << MN_RUN_*: programs that the device cannot compile */
 } mn_limits;
@@ -51,9 +53,13 @@ struct mn_job {
     uint64_t request, order; /* order: of arrival */
     void *user;
     uint32_t choice, flags, n_top, priority;
-    int32_t slot;    /* -1: waits */
-    int32_t *tokens; /* [cap_tokens]: the prompt and what was drawn */
-    uint32_t n_tokens, cap_tokens, n_prompt;
+    int32_t slot; /* -1: waits */
+    /* [cap_tokens]: the prompt and what was drawn; of a model with an encoder the prompt is `text`,
+     * and tokens begin with the id that stands in front of an answer */
+    int32_t *tokens;
+    uint32_t n_tokens, cap_tokens, n_prompt; /* n_prompt: of tokens */
+    int32_t *text;                           /* [n_text]; NULL: the model has no encoder */
+    uint32_t n_text;
     uint32_t n_drawn, limit; /* those of an earlier life included */
     uint32_t n_cached, n_preempted;
     uint32_t n_run; /* positions that were computed before it was preempted */
@@ -102,6 +108,8 @@ typedef struct {
 /* before: tokens that the sequence has already. */
 mn_status mn_params_check_ids(const mn_limits *l, const int32_t *ids, uint32_t n, uint32_t before,
                               mn_error *err);
+/* Of a model with an encoder, which reads a text in one step; every text is one of others. */
+mn_status mn_params_check_text(const mn_limits *l, uint32_t n_text, mn_error *err);
 /* What the caller asks for, complete: greedy where it says nothing. */
 mn_status mn_params_take(const mn_sample_params *given, mn_sample_params *out, mn_error *err);
 /* MN_INVALID: a bias that is no number, an id that is unknown or comes twice, or too many. */

@@ -11,6 +11,8 @@ static void seat_job(mn_steps *s, mn_job *job, uint32_t slot) {
     q->job = job;
     q->tokens = job->tokens;
     q->n_tokens = job->n_tokens;
+    q->text = job->text;
+    q->n_text = job->n_text;
     q->n_literal = job->n_tokens;
     q->n_drawn = job->n_drawn;
     q->n_draw_enqueued = job->n_drawn;
@@ -28,6 +30,7 @@ static void seat_job(mn_steps *s, mn_job *job, uint32_t slot) {
     q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;
     q->epoch++;
     mn_kv_begin(&s->kv, slot, !(job->flags & MN_SUBMIT_NO_CACHE), job->cache_salt);
+    mn_kv_set_text(&s->kv, slot, job->n_text);
     if (mn_job_may_share(job))
         q->n_enqueued = mn_prefix_take(&s->kv, slot, mn_seq_text(q));
 }
@@ -89,7 +92,8 @@ static bool find_slot(mn_steps *s, const mn_job *job, uint32_t *slot) {
 
 /* The positions that it may come to have. Another device may have taken over, with less memory. */
 static uint32_t positions_of(const mn_job *job) {
-    return MN_MAX(job->n_tokens, job->n_prompt + job->limit - !!job->limit);
+    const uint32_t n = MN_MAX(job->n_tokens, job->n_prompt + job->limit - !!job->limit);
+    return MN_MAX(n, job->n_text);
 }
 
 /* The first that waits gets a slot; false: there is none, or no room for its pages. */

@@ -14,7 +14,7 @@ enum { WAIT_NS = 20000000, SURE_TOKENS = 256 };
 static double token_ns(const mn_steps *s) {
     const mn_session_stats *seen = &s->stats;
     int64_t symbols[MN_SYM_COUNT];
-    const mn_step_size size = {s->n_batch, 1, 1, s->n_batch, s->n_ctx};
+    const mn_step_size size = {s->n_batch, 1, 1, s->n_batch, s->n_ctx, 0, 0};
     if (s->pace.row_ns > 0)
         return s->pace.row_ns;
     if (seen->n_prompt >= SURE_TOKENS && seen->prompt_s > 0)

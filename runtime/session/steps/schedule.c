@@ -158,6 +158,10 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
     uint32_t again = 0; /* rows that ran before a device was lost */
     if (q->n_restore > q->n_enqueued)
         again = MN_MIN(n, q->n_restore - q->n_enqueued);
+    if (mn_kv_lacks_text(&b->s->kv, seq)) {
+        mn_step_add_text(b, seq);
+        step->n_prompt_rows += q->n_text;
+    }
     mn_step_add_rows(b, seq, n, true);
     if (scores_prompt(q))
         mn_step_add_scores(b, seq, n);
@@ -261,18 +265,32 @@ static uint32_t reserve_drafts(mn_steps *s, uint32_t seq, uint32_t room) {
     return 0;
 }
 
+/* Whether rows of texts have room for the sequence's, which then takes its share: an encoder reads
+ * a text in one step. */
+static bool takes_text(const mn_steps *s, uint32_t seq, uint32_t *text_room) {
+    const mn_sequence *q = &s->seqs[seq];
+    if (!mn_kv_lacks_text(&s->kv, seq))
+        return true;
+    if (q->n_text > *text_room)
+        return false;
+    *text_room -= q->n_text;
+    return true;
+}
+
 /* In turn: who gives way to one of them comes behind it, and has no rows yet. */
 static mn_status plan(mn_steps *s, double *patience, mn_error *err) {
     const uint32_t all = prompt_room(s, patience);
     uint32_t room = all;
     uint32_t outputs = s->n_outputs - MN_MIN(s->n_turns, s->n_outputs); /* beside one of each */
     uint32_t drafts = draft_room(s, all);
+    uint32_t text_room = s->n_batch;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < s->n_turns && !st;) {
         const uint32_t seq = s->turns[i];
         mn_sequence *q = &s->seqs[seq];
         uint32_t n = draws_next(s, q);
-        const bool prompt = is_prefilling(s, seq) && room && !waits_for_prompt(s, i);
+        const bool prompt = is_prefilling(s, seq) && room && !waits_for_prompt(s, i) &&
+                            takes_text(s, seq, &text_room);
         bool got = false;
         if (prompt) {
             st = skip_known(s, seq, err);

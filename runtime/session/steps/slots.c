@@ -89,6 +89,8 @@ bool mn_slot_claim(mn_steps *s, uint32_t *seq) {
         q->used = true;
         q->running = false;
         q->tokens = q->own_tokens;
+        q->text = q->own_text;
+        q->n_text = 0;
         q->job = NULL;
         q->flags = 0;
         q->scores = false;

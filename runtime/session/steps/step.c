@@ -51,10 +51,33 @@ void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal
         s->packed[l->pos + row] = literal ? (int32_t)pos : -1;
         s->packed[l->row_slot + row] = (int32_t)seq;
     }
+    if (q->n_text)
+        s->packed[l->text_length + seq] = (int32_t)q->n_text;
     size->n_seqs++;
     size->n_rows += n;
     size->max_rows = MN_MAX(size->max_rows, n);
-    size->longest = MN_MAX(size->longest, q->n_enqueued + n);
+    size->longest = MN_MAX(size->longest, MN_MAX(q->n_enqueued + n, q->n_text));
+}
+
+void mn_step_add_text(mn_step_builder *b, uint32_t seq) {
+    mn_steps *s = b->s;
+    mn_step_size *size = &b->size;
+    const mn_sequence *q = &s->seqs[seq];
+    const mn_input_layout *l = &s->engine->in;
+    int32_t *seqs = s->packed + l->text_seqs + 4 * (size_t)size->n_texts; // [n_texts, 4]
+    seqs[0] = (int32_t)size->n_text;
+    seqs[1] = (int32_t)q->n_text;
+    seqs[2] = (int32_t)seq;
+    for (uint32_t i = 0; i < q->n_text; i++) {
+        const uint32_t row = size->n_text + i;
+        s->packed[l->text_src + row] = q->text[i];
+        s->packed[l->text_pos + row] = (int32_t)i;
+        s->packed[l->text_row_slot + row] = (int32_t)seq;
+    }
+    size->n_texts++;
+    size->n_text += q->n_text;
+    size->max_rows = MN_MAX(size->max_rows, q->n_text);
+    s->kv.slots[seq].has_text = true;
 }
 
 void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
@@ -123,6 +146,10 @@ void mn_step_clear(mn_steps *s) {
     set_inputs(s, l->src, l->out_row, 0);
     set_inputs(s, l->row_slot, l->seqs, 0xff);
     set_inputs(s, l->out_row, l->head, 0xff);
+    if (!s->graph->hp.n_encoder)
+        return;
+    set_inputs(s, l->text_src, l->text_row_slot, 0);
+    set_inputs(s, l->text_seqs, l->head, 0);
 }
 
 /* What of the inputs differs from what was written last: s->ranges; how many. head: bytes. */
@@ -236,7 +263,7 @@ static mn_status submit_step(mn_step_builder *b, mn_error *err) {
     exec->n_hidden_in = b->size.n_rows;
     step->number = s->clock.enqueued;
     step->n_out = b->size.n_out;
-    step->n_rows = b->size.n_rows;
+    step->n_rows = b->size.n_rows + b->size.n_text;
     step->start_ns = mn_now_ns();
     step->expected_ns = mn_engine_step_ns(s->engine, exec->symbols);
     step->scores = b->scores || b->samplers || b->elsewhere;

@@ -17,6 +17,7 @@ mn_status mn_steps_init(mn_steps *s, mn_error *err) {
 void mn_steps_free(mn_steps *s) {
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) {
         mn_free(s->seqs[i].own_tokens);
+        mn_free(s->seqs[i].own_text);
         mn_free(s->seqs[i].own_bias);
         mn_free(s->seqs[i].own_breakers);
         mn_guide_free(s->seqs[i].own_guide);

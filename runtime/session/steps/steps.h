@@ -61,6 +61,11 @@ typedef struct {
     int32_t *tokens;     /* prompt and drawn ids that the host has seen: own_tokens, or the job's */
     int32_t *own_tokens; /* [n_ctx + 1]; NULL until a sequence of mn_seq_create needs it */
     uint32_t n_tokens, n_literal, n_enqueued;
+    /* [n_text] what an encoder reads in front of them: own_text, or the job's; 0: the model has no
+     * encoder */
+    const int32_t *text;
+    int32_t *own_text;
+    uint32_t n_text;
     uint32_t n_draw_enqueued, n_drawn, limit; /* since the last create or extend */
     /* positions below it were run before a device was lost */
     uint32_t n_restore;
@@ -289,6 +294,8 @@ bool mn_step_await_files(mn_steps *s);
 /* n rows of the sequence, from n_enqueued on. literal: the tokens themselves; else (n is 1) the id
  * that its slot draws before, at the position where the slot stands then. */
 void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal);
+/* The rows of the sequence's text, which has pages, all of them. */
+void mn_step_add_text(mn_step_builder *b, uint32_t seq);
 void mn_step_add_output(mn_step_builder *b, uint32_t seq); /* the last row draws its next id */
 /* A draft head reads what hidden.hear says for n rows of the sequence, from `row` of the step and
  * position on. Nothing of other graphs. */
