@@ -151,7 +151,8 @@ static const char introduction[] =
     "its binding. Rows of SLOTS and PARAMS are 4 W and 4 W' bytes apart, whatever the structs'\n"
     "size. HISTORY holds 0 where an id outside the vocabulary was given.\n\n"
     "Tolerance against `reference`, relative L2 of an output: exact 1e-5, a16 5e-3, a8 3e-2.\n"
-    "In class a8 a plugin may round packed weights to 8 bits, too, if it stays within that.\n\n"
+    "In class a8 a plugin may round packed weights to 8 bits, too, if it stays within that.\n\n";
+static const char node_order[] =
     "## Order of nodes\n\n"
     "Builders emit this order, and test `units` holds them to it; a backend may rely on it\n"
     "for speed, never for results. Brackets: where the architecture has it.\n\n"
@@ -191,7 +192,11 @@ static const char introduction[] =
     "- draft heads: EMBED, norm, norm of hidden states, LINEAR, LINEAR, ADD, one layer, the end\n"
     "- encoders: EMBED norm; in a layer LINEAR q k v, [ROPE q, ROPE k], KV_STORE, ATTENTION,\n"
     "  LINEAR out, ADD, norm, LINEAR up, ACT (or LINEAR gate up, GLU), LINEAR down, ADD, norm; at\n"
-    "  the end GATHER_ROWS, which writes the output\n\n"
+    "  the end GATHER_ROWS, which writes the output\n"
+    "- an encoder and a decoder (T5): EMBED of texts, EMBED; layers of texts, norm; in a layer of\n"
+    "  the decoder, behind the ADD of its attention, LINEAR k v of texts, norm, LINEAR q, "
+    "KV_STORE,\n"
+    "  ATTENTION, LINEAR out, ADD\n\n"
     "Layers do not overlap: `mn_node.layer` never falls, -1 before the first and after the last.\n"
     "Where attention and feed-forward read the same input (parallel blocks), attention comes "
     "first\n"
@@ -199,6 +204,7 @@ static const char introduction[] =
 
 static void docs(void) {
     fputs(introduction, stdout);
+    fputs(node_order, stdout);
     for (int i = 0; i < N; i++) {
         if (rows[i].kind != OP)
             continue;

@@ -387,9 +387,10 @@ static bool compare_class(const char *name, uint32_t precision, double limit, ve
     fixture f = {0};
     mn_model *m = NULL;
     bool ok = open_fixture(name, &f, &m, v);
+    const bool has_encoder = !strncmp(name, "t5", 2); // which reads a text in one step
     if (ok && m)
         ok = same_logits(m, &f, precision, 512, limit, v) &&
-             same_logits(m, &f, precision, 1, limit, v);
+             (has_encoder || same_logits(m, &f, precision, 1, limit, v));
     mn_model_free(m);
     free_fixture(&f);
     return ok;

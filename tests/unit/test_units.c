@@ -124,7 +124,8 @@ static void test_order(void **state) {
     static const char pattern[] =
         "^EN?S?(LNPDS)*(" ATTENTION "D" FORWARD "D(LGLND)?S?|" ATTENTION FORWARD "DD|" MIXER
         "D" FORWARD "D|" BESIDE "|" ALONE ")+HN(LS?Z?Y)?$"
-        "|^EN(LN{0,2}(RR)?KALDN(LGL|LCL)DN)+H$";
+        "|^EN(LN{0,2}(RR)?KALDN(LGL|LCL)DN)+H$"
+        "|^EE(NLKALDN(LGL|LCL)D)+N(NLKALDLNLKALDN(LGL|LCL)D)+HNLS?Y$";
     regex_t order;
     assert_int_equal(regcomp(&order, pattern, REG_EXTENDED | REG_NOSUB), 0);
     assert_int_not_equal(regexec(&order, "EHNLY", 0, NULL, 0), 0);
