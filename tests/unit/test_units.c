@@ -107,9 +107,9 @@ static void spell(const mn_graph *g, char *out, size_t cap) {
 #define ATTENTION "N?LN{0,3}(R?|(RR)?N{0,2}K)ALN?S?"
 #define CHOSEN "TMG(TMU)?MB"
 #define FORWARD "N?(LGL(NNLSN" CHOSEN "ND)?|LCL|L" CHOSEN "(LGL(LTB)?D)?)N?S?"
-/* mixers with a state; a gate behind attention; a layer that is one block alone */
+/* mixers with a state; a gate behind attention; latent attention; a layer of one block alone */
 #define MAMBA "S?LS?VCS?W(NG|GN?)LS?"
-#define MIXER "N(" MAMBA "|LVCXNGL|LNN(RR)?KAGL|LUVUL)S?"
+#define MIXER "N(" MAMBA "|LVCXNGL|LNN(RR)?KAGL|LUVUL|L(NL)?RLNRKALL)S?"
 #define BESIDE "N" MAMBA "S?L(RR)?KALS?DDNLS?GLS?D"
 #define ALONE "N(" MAMBA "|LKAL|LCL|LL?TMCMBL?(LCLD)?)D"
 static void check_order(void *order, const char *name, const mn_graph *g) {
