@@ -328,7 +328,8 @@ static bool share_kv(const mnp_shard *s, int64_t group, mnp_share *kv) {
                 return false;
             continue;
         }
-        if (mnp_in(s->g, n, MN_ATTENTION_ALIBI) >= 0)
+        if (mnp_in(s->g, n, MN_ATTENTION_ALIBI) >= 0 ||
+            mnp_in(s->g, n, MN_ATTENTION_DISTANCE_BIAS) >= 0)
             return false;
         if (!shard_read_heads(s, n, &h) || (n_kv && h.n_kv != n_kv))
             return false;

@@ -66,8 +66,9 @@ static uint32_t matrix_verdict(const mn_device *dev, const mn_tensor *t) {
 /* What every operation asks of a weight. */
 static uint32_t weight_verdict(const mn_device *dev, const mn_node *n, const mn_tensor *t,
                                uint32_t i) {
+    const bool any_float = n->op == MN_OP_ATTENTION && i == MN_ATTENTION_DISTANCE_BIAS;
     const bool f32_only =
-        n->op == MN_OP_ROPE || n->op == MN_OP_ATTENTION || n->op == MN_OP_MOE_ROUTE;
+        !any_float && (n->op == MN_OP_ROPE || n->op == MN_OP_ATTENTION || n->op == MN_OP_MOE_ROUTE);
     for (uint32_t k = 0; k < t->n_dim; k++)
         if (t->dim[k] <= 0)
             return MNG_SHAPE;
