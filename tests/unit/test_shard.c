@@ -86,6 +86,12 @@ static void check_product(const mn_graph *g, const mn_node *n) {
         const mn_tensor *w = mnp_in_tensor(g, n, at + 2 * i);
         const mn_tensor *b = mnp_in_tensor(g, n, at + 2 * i + 1);
         const mn_tensor *y = mnp_out_tensor(g, n, i);
+        if (!experts && w->n_dim == 3) { /* a matrix for each head */
+            assert_int_equal(x->dim[1], w->dim[0]);
+            assert_int_equal(y->dim[1], w->dim[0]);
+            assert_int_equal(x->dim[2] - w->dim[2], y->dim[2] - w->dim[1]);
+            continue;
+        }
         assert_int_equal(w->dim[w->n_dim - 1], width_from(x, experts ? x->n_dim - 1 : 1));
         assert_int_equal(w->dim[w->n_dim - 2], width_from(y, experts ? 2 : 1));
         if (b)
@@ -112,7 +118,7 @@ static void check_node(const mn_graph *g, const mn_node *n) {
         assert_int_equal(width_from(x, 1), width_from(y, 1));
     if (pairs)
         assert_int_equal(width_from(mnp_in_tensor(g, n, 1), 1), width_from(y, 1));
-    if (n->op == MN_OP_KV_STORE)
+    if (n->op == MN_OP_KV_STORE && mnp_in_tensor(g, n, 1))
         assert_int_equal(x->dim[1], mnp_in_tensor(g, n, 1)->dim[1]);
 }
 
