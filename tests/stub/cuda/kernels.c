@@ -74,6 +74,14 @@ void cu_lookup_ids(cudaStream_t s, const cu_embed *e) {
     reads(e->row_slot, e->T * 4);
     writes(e->ids, e->T * 4);
 }
+void cu_lora_run(cudaStream_t s, const cu_lora *a) {
+    (void)s;
+    reads(a->x, (int64_t)a->T * a->K * 4);
+    reads(a->y, (int64_t)a->T * a->N * 4);
+    reads(a->adapter, a->T * 4);
+    writes(a->h, (int64_t)a->T * a->Q * 4);
+    writes(a->z, (int64_t)a->T * a->N * 4);
+}
 void cu_embed_state(cudaStream_t s, const cu_embed *e) {
     (void)s;
     reads(e->src, e->T * 4);
