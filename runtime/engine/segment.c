@@ -187,9 +187,9 @@ static int64_t input_offset(const mn_engine *e, const mn_engine_device *d, int32
         int32_t tensor;
         uint32_t at;
     } inputs[] = {
-        {io->step, l->step},         {io->src, l->src},   {io->pos, l->pos},
-        {io->row_slot, l->row_slot}, {io->seqs, l->seqs}, {io->out_row, l->out_row},
-        {io->out_slot, l->out_slot},
+        {io->step, l->step},         {io->src, l->src},         {io->pos, l->pos},
+        {io->row_slot, l->row_slot}, {io->seqs, l->seqs},       {io->out_row, l->out_row},
+        {io->out_slot, l->out_slot}, {io->adapter, l->adapter}, {io->out_adapter, l->out_adapter},
     };
     for (size_t i = 0; i < MN_COUNT(inputs); i++)
         if (inputs[i].tensor == t)

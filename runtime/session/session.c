@@ -31,6 +31,10 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
         st = mn_model_graph_for(s->model, r->n_ctx, end, &s->steps.graph, err);
     if (st)
         return st;
+    if (p->adapter && *p->adapter)
+        st = mn_adapter_find(s->model->adapters, p->adapter, &s->steps.limits.adapter, err);
+    if (st)
+        return st;
     s->steps.limits.model = s->model;
     s->steps.limits.graph = s->steps.graph;
     s->steps.limits.n_ctx = r->n_ctx;
@@ -161,6 +165,7 @@ void mn_session_free(mn_session *s) {
     mn_drafter_free(s);
     mn_drafts_free(&s->steps.drafts);
     mn_steps_free(&s->steps);
+    mn_adapter_release(s->model->adapters, s->steps.limits.adapter);
     mn_input_sums_free(&s->sums);
     mn_text_free(&s->lost);
     mn_free(s->passed_over);
