@@ -246,8 +246,8 @@ static mn_status lora_no_matrix(const mn_lora *l, const mn_canonical *base,
 
 /* Families whose checkpoints rotate neighbours, as GGUF does: nothing is reordered. */
 static bool lora_keeps_rows(const char *arch) {
-    static const char *const archs[] = {"ernie4_5", "ernie4_5-moe", "chatglm",
-                                        "glm4",     "command-r",    "cohere2"};
+    static const char *const archs[] = {"ernie4_5",  "ernie4_5-moe", "chatglm",  "glm4",
+                                        "command-r", "cohere2",      "deepseek2"};
     for (size_t i = 0; i < MN_COUNT(archs); i++)
         if (!strcmp(arch, archs[i]))
             return true;
@@ -284,7 +284,8 @@ static mn_status lora_bind_one(const mn_lora *l, const mn_canonical *base, const
                        "[%lld, %lld]; expected an adapter of this model",
                        l->path, p->target, (long long)p->n_out, (long long)p->n_in, base->path,
                        (long long)t->dim[0], (long long)(t->n_dim > 1 ? t->dim[1] : 1));
-    const bool grouped = !strcmp(hp->arch, "gptneox") || !strcmp(hp->arch, "falcon");
+    const bool grouped =
+        !strcmp(hp->arch, "gptneox") || !strcmp(hp->arch, "falcon") || !strcmp(hp->arch, "bloom");
     if (grouped && l->checkpoint_rows && strstr(p->target, "attn_qkv"))
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s adapts %s, whose rows stand in another order in GGUF; expected an "
