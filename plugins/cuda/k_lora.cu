@@ -17,22 +17,29 @@ __device__ __forceinline__ float4 lora_four(const float *x, int64_t i) {
 }
 __device__ __forceinline__ float4 lora_four(const __half *x, int64_t i) {
     const uint2 bits = *(const uint2 *)(x + i);
-    const float2 a = __half22float2(*(const __half2 *)&bits.x);
-    const float2 b = __half22float2(*(const __half2 *)&bits.y);
+    const __half2 *halves = (const __half2 *)&bits;
+    const float2 a = __half22float2(halves[0]);
+    const float2 b = __half22float2(halves[1]);
     return make_float4(a.x, a.y, b.x, b.y);
 }
 
 __device__ __forceinline__ int lora_adapter(const cu_lora &a, int t) {
-    const int adapter = t < a.T ? __ldcg(&a.adapter[t]) : -1;
-    return adapter >= 0 && adapter < a.n_adapters ? adapter : -1;
+    int adapter = -1;
+    if (t < a.T)
+        adapter = __ldcg(&a.adapter[t]);
+    if (adapter >= a.n_adapters)
+        adapter = -1;
+    return adapter;
 }
 
 /* Whether rows [t, t + n) have the adapter of row t. */
 __device__ __forceinline__ bool lora_is_one(const cu_lora &a, int t, int n) {
     const int first = lora_adapter(a, t);
     bool one = true;
-    for (int i = 1; i < n; i++)
-        one = one && lora_adapter(a, t + i) == first;
+    for (int i = 1; i < n; i++) {
+        const int next = lora_adapter(a, t + i);
+        one = one && next == first;
+    }
     return one;
 }
 
@@ -46,7 +53,8 @@ __device__ __forceinline__ void lora_dot(const cu_lora &a, const W *w, int t, in
         const float4 f = lora_four(w, k);
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            const float4 v = __ldcg((const float4 *)(x + (int64_t)r * a.K + k));
+            const float *row = x + (int64_t)r * a.K;
+            const float4 v = __ldcg((const float4 *)(row + k));
             sum[r] = fmaf(f.x, v.x, sum[r]);
             sum[r] = fmaf(f.y, v.y, sum[r]);
             sum[r] = fmaf(f.z, v.z, sum[r]);
@@ -56,23 +64,28 @@ __device__ __forceinline__ void lora_dot(const cu_lora &a, const W *w, int t, in
     for (int k = whole + lane; k < a.K; k += 32) {
         const float f = lora_value(w, k);
 #pragma unroll
-        for (int r = 0; r < R; r++)
-            sum[r] = fmaf(f, __ldcg(x + (int64_t)r * a.K + k), sum[r]);
+        for (int r = 0; r < R; r++) {
+            const float *row = x + (int64_t)r * a.K;
+            sum[r] = fmaf(f, __ldcg(row + k), sum[r]);
+        }
     }
 }
 
 template <int R, typename W>
 __device__ __forceinline__ void lora_shrink_rows(const cu_lora &a, int t, int q, int lane) {
     const int adapter = lora_adapter(a, t);
+    const W *w = (const W *)a.a;
     float sum[R] = {0};
     if (adapter < 0)
         return;
-    lora_dot<R>(a, (const W *)a.a + ((int64_t)adapter * a.Q + q) * a.K, t, lane, sum);
+    w += ((int64_t)adapter * a.Q + q) * a.K;
+    lora_dot<R>(a, w, t, lane, sum);
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const float all = warp_sum(sum[r]);
+        float *h = a.h + (int64_t)(t + r) * a.Q;
         if (!lane)
-            a.h[(int64_t)(t + r) * a.Q + q] = all;
+            h[q] = all;
     }
 }
 
@@ -80,7 +93,8 @@ template <int R, typename W> __global__ void __launch_bounds__(32 * WARPS) lora_
     cu_next();
     cu_wait();
     const int lane = threadIdx.x % 32;
-    const int q = blockIdx.x * WARPS + threadIdx.x / 32;
+    const int warp = threadIdx.x / 32;
+    const int q = blockIdx.x * WARPS + warp;
     const int t = blockIdx.y * R;
     if (q >= a.Q)
         return;
@@ -98,14 +112,16 @@ __device__ __forceinline__ void lora_expand_rows(const cu_lora &a, int t, int n)
     const int adapter = lora_adapter(a, t);
     float sum[R] = {0};
     if (adapter >= 0) {
-        const W *b = (const W *)a.b + ((int64_t)adapter * a.N + n) * a.Q;
+        const int64_t row_of_b = (int64_t)adapter * a.N + n;
+        const W *b = (const W *)a.b + row_of_b * a.Q;
         const float *h = a.h + (int64_t)t * a.Q;
         const int whole = a.Q % 4 == 0 ? a.Q : 0;
         for (int q = 0; q < whole; q += 4) {
             const float4 f = lora_four(b, q);
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                const float4 v = __ldcg((const float4 *)(h + (int64_t)r * a.Q + q));
+                const float *row = h + (int64_t)r * a.Q;
+                const float4 v = __ldcg((const float4 *)(row + q));
                 sum[r] = fmaf(f.x, v.x, sum[r]);
                 sum[r] = fmaf(f.y, v.y, sum[r]);
                 sum[r] = fmaf(f.z, v.z, sum[r]);
@@ -115,15 +131,19 @@ __device__ __forceinline__ void lora_expand_rows(const cu_lora &a, int t, int n)
         for (int q = whole; q < a.Q; q++) {
             const float f = lora_value(b, q);
 #pragma unroll
-            for (int r = 0; r < R; r++)
-                sum[r] = fmaf(f, __ldcg(h + (int64_t)r * a.Q + q), sum[r]);
+            for (int r = 0; r < R; r++) {
+                const float *row = h + (int64_t)r * a.Q;
+                sum[r] = fmaf(f, __ldcg(row + q), sum[r]);
+            }
         }
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const int64_t at = (int64_t)(t + r) * a.N + n;
-        const float y = __ldcg(&a.y[at]);
-        a.z[at] = adapter >= 0 ? y + sum[r] : y;
+        float z = __ldcg(&a.y[at]);
+        if (adapter >= 0)
+            z += sum[r];
+        a.z[at] = z;
     }
 }
 
@@ -144,8 +164,10 @@ template <int R, typename W> __global__ void __launch_bounds__(128) lora_expand(
 
 template <int R, typename W> static void lora_run(cudaStream_t s, const cu_lora *a) {
     const int groups = (a->T + R - 1) / R;
-    const dim3 shrinks((a->Q + WARPS - 1) / WARPS, groups);
-    const dim3 expands((a->N + 127) / 128, groups);
+    const int shrinking = (a->Q + WARPS - 1) / WARPS;
+    const int expanding = (a->N + 127) / 128;
+    const dim3 shrinks(shrinking, groups);
+    const dim3 expands(expanding, groups);
     launch(s, lora_shrink<R, W>, shrinks, 32 * WARPS, 0, *a);
     launch(s, lora_expand<R, W>, expands, 128, 0, *a);
 }
