@@ -410,6 +410,8 @@ int app_open_session(app *a, mn_session_params *params) {
         params->n_batch = (uint32_t)f->rows;
     set_kv_types(f, params);
     int code = set_drafts(a, params);
+    if (!code)
+        code = lora_load(a, params);
     if (code)
         return code;
     a->bar = f->quiet ? NULL : progress_begin("loading the model");

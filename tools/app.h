@@ -30,16 +30,18 @@ typedef struct {
     int lookup;
     const char *rank_token_file;
     const char *cache_dir, *cache_disk; /* NULL: the settings */
+    arg_texts lora;                     /* FILE[:SCALE]; the subcommand's to free */
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
 extern const arg_row app_hub_rows[], app_model_rows[], app_device_rows[], app_session_rows[],
-    app_json_rows[], app_draft_rows[], app_cache_rows[], app_runtime_rows[];
+    app_json_rows[], app_draft_rows[], app_cache_rows[], app_runtime_rows[], app_lora_rows[];
 #define APP_HUB_ROWS 1   /* of commands that may download */
 #define APP_MODEL_ROWS 3 /* with these */
 #define APP_DEVICE_ROWS 9
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
+#define APP_LORA_ROWS 1
 #define APP_CACHE_ROWS 2 /* of commands whose prompts come again */
 #define APP_JSON_ROWS 1
 #define APP_RUNTIME_ROWS 3 /* of every subcommand that opens a runtime */
@@ -132,6 +134,14 @@ void contain_tell(int fd);
  * it is shut down. */
 void contain_ends(int code);
 void contain_over(void); /* main returns: exit is the command's own */
+
+/* ---- lora.c: FILE[:SCALE] of --lora and --merge ---------------------------------------------- */
+/* The files with their scales; *out is malloc'ed, and its paths are. 0, or the exit code with the
+ * error printed; flag: for messages. */
+int lora_sources(const char *flag, const arg_texts *given, mn_adapter_source **out);
+void lora_free(mn_adapter_source *sources, size_t n);
+/* Those of --lora as one adapter, which sessions then have. The exit code. */
+int lora_load(app *a, mn_session_params *params);
 
 /* ---- hub/: models of a hub ------------------------------------------------------------------- */
 /* Takes the token out of the environment, and its bytes out of the process's own copy of it: no

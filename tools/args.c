@@ -354,7 +354,11 @@ static const foreign_flag foreign_flags[] = {
     {"-fa --flash-attn", "attention is always computed that way and needs no flag"},
     {"-np", "sequences are as many as the KV cache holds: --kv-size; run --prompts has --parallel"},
     {"--jinja --no-jinja", "chat templates are always used; --raw does without, in run"},
-    {"--lora --lora-scaled --enable-lora", "adapters are not supported: merge it into the model"},
+    {"--lora-scaled", "--lora FILE:SCALE has a factor"},
+    {"--lora-modules --enable-lora", "--lora [NAME=]FILE[:SCALE] of minerva serve is an adapter"},
+    {"--lora", "commands that compute have --lora FILE[:SCALE]; "
+               "minerva convert --merge FILE makes a model of "
+               "both"},
     {"--max-tokens --max-new-tokens --n_predict", "-n N is the number of tokens"},
     {"--max-model-len --num-ctx --ctx_size", "-c N is the context"},
     {"-ts --tensor-split -sm --split-mode -tp --tensor-parallel-size -mg --main-gpu",

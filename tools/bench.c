@@ -576,6 +576,7 @@ int cmd_bench(int argc, char **argv) {
         {"", app_device_rows + 2, APP_DEVICE_ROWS - 2, &flags}, // -t is a list here
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows + 2, 3, &flags}, // no -b (sequences here), no -c (from the tests)
+        {"", app_lora_rows, APP_LORA_ROWS, &flags},
         {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
         {"Form of what is generated", form_rows, FORM_ROWS, &f.form},
         {"Sampling (default: always the most likely token)", sampling_rows, 1, &f.sampling},
@@ -604,6 +605,7 @@ int cmd_bench(int argc, char **argv) {
         if (lists[i]->given)
             args_free_ints(lists[i]);
     args_free_texts(&f.form.choices);
+    args_free_texts(&flags.lora);
     sampling_free(&f.sampling);
     return app_end(&a, code);
 }

@@ -327,6 +327,7 @@ int cmd_chat(int argc, char **argv) {
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
+        {"", app_lora_rows, APP_LORA_ROWS, &flags},
         {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
         {"", app_cache_rows, APP_CACHE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
@@ -343,5 +344,7 @@ int cmd_chat(int argc, char **argv) {
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK)
         code = chat_start(&c);
-    return close_chat(&c, code);
+    code = close_chat(&c, code);
+    args_free_texts(&flags.lora);
+    return code;
 }

@@ -14,6 +14,7 @@
 typedef struct {
     const char *in, *out, *imatrix;
     arg_texts types; /* TYPE, PATTERN=TYPE */
+    arg_texts merge; /* FILE[:SCALE] */
     int force, dry_run;
 } convert_flags;
 
@@ -33,6 +34,9 @@ static const arg_row rows[] = {
     {"--imatrix", "FILE", ARG_FILE, F(imatrix), 0, 0, NULL,
      "an importance matrix of minerva imatrix or llama.cpp: weights of the errors of\nquantised "
      "matrices"},
+    {"--merge", "FILE[:SCALE]", ARG_FILES, F(merge), 1, 0, NULL,
+     "an adapter (LoRA: a folder of PEFT, or GGUF) that becomes part of the matrices;\nmore than "
+     "once: all of them"},
     {"--dry-run", NULL, ARG_FLAG, F(dry_run), 0, 0, NULL,
      "print the type and size of each tensor and of the file, and write nothing"},
     {"-f --force", NULL, ARG_FLAG, F(force), 0, 0, NULL, "replace an existing file"},
@@ -156,12 +160,18 @@ static int convert_command_convert(app *a, const convert_flags *f) {
                                 .arg = &c,
                                 .types = rules,
                                 .imatrix = f->imatrix};
+    mn_adapter_source *merge = NULL;
     if (!rules)
         return no_memory();
     int code = sort_types(&f->types, &params.type, rules, &params.n_types);
     if (code == 0)
+        code = lora_sources("--merge", &f->merge, &merge);
+    params.adapters = merge;
+    params.n_adapters = merge ? (uint32_t)f->merge.n : 0;
+    if (code == 0)
         code =
             f->dry_run ? convert_dry_run(a, f->out, &params) : convert_to_file(a, f->out, &params);
+    lora_free(merge, f->merge.n);
     free(rules);
     return code;
 }
@@ -192,7 +202,8 @@ int cmd_convert(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {
-        "convert", "IN -o OUT.gguf [--type [PATTERN=]TYPE]... [--dry-run]",
+        "convert",
+        "IN -o OUT.gguf [--type [PATTERN=]TYPE]... [--merge FILE[:SCALE]]... [--dry-run]",
         "Writes a model of any format as one GGUF file, which other programs can read too.", groups,
         MN_COUNT(groups)};
     app a = {0};
@@ -201,6 +212,7 @@ int cmd_convert(int argc, char **argv) {
         code = check_files(&f);
     if (code != ARGS_OK) {
         args_free_texts(&f.types);
+        args_free_texts(&f.merge);
         return code;
     }
     signal(SIGXFSZ, SIG_IGN); // a limit on file sizes becomes an error of write
@@ -209,5 +221,6 @@ int cmd_convert(int argc, char **argv) {
     if (code == 0)
         code = convert_command_convert(&a, &f);
     args_free_texts(&f.types);
+    args_free_texts(&f.merge);
     return app_end(&a, code);
 }

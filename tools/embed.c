@@ -271,6 +271,7 @@ int cmd_embed(int argc, char **argv) {
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
+        {"", app_lora_rows, APP_LORA_ROWS, &flags},
     };
     const arg_page page = {"embed", "-m MODEL (TEXT... | -f F | --prompt-ids IDS) [flags]",
                            "Prints one vector per text: an embedding, to search and compare by.",
@@ -281,5 +282,6 @@ int cmd_embed(int argc, char **argv) {
         code = flags.list_devices ? cmd_devices(1, argv) : embed_texts(&a, &flags, &f);
     args_free_ints(&f.ids);
     args_free_texts(&f.texts);
+    args_free_texts(&flags.lora);
     return app_end(&a, code);
 }

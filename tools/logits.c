@@ -152,6 +152,7 @@ int cmd_logits(int argc, char **argv) {
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows, 3, &flags}, // -c, -b and --precision
+        {"", app_lora_rows, APP_LORA_ROWS, &flags},
     };
     const arg_page page = {
         "logits", "[-m MODEL] (-p TEXT | --prompt-ids IDS) -o F.safetensors [flags]",
@@ -162,5 +163,6 @@ int cmd_logits(int argc, char **argv) {
     if (code == ARGS_OK)
         code = flags.list_devices ? cmd_devices(1, argv) : logits(&a, &flags, &f);
     args_free_ints(&f.ids);
+    args_free_texts(&flags.lora);
     return app_end(&a, code);
 }

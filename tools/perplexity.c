@@ -191,6 +191,7 @@ int cmd_perplexity(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", window_row, 1, &flags},
         {"", app_session_rows + 1, APP_SESSION_ROWS - 1, &flags}, /* without their -c */
+        {"", app_lora_rows, APP_LORA_ROWS, &flags},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
     };
     const arg_page page = {"perplexity", "-m MODEL -f TEXT [-c CTX] [--stride N] [--json]",
@@ -200,5 +201,6 @@ int cmd_perplexity(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = flags.list_devices ? cmd_devices(1, argv) : perplexity(&a, &flags, &f);
+    args_free_texts(&flags.lora);
     return app_end(&a, code);
 }

@@ -423,6 +423,7 @@ int cmd_run(int argc, char **argv) {
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
+        {"", app_lora_rows, APP_LORA_ROWS, &flags},
         {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
         {"", app_cache_rows, APP_CACHE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
@@ -444,6 +445,7 @@ int cmd_run(int argc, char **argv) {
     free(g);
     args_free_ints(&f.ids);
     args_free_texts(&f.words);
+    args_free_texts(&flags.lora);
     args_free_texts(&f.form.choices);
     mn_constraint_free(f.constraint);
     sampling_free(&sampling);

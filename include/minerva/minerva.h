@@ -339,6 +339,54 @@ typedef struct {
  * NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out);
 
+/* ---- adapters ---------------------------------------------------------------------------------
+ * LoRA adapters (Hu et al. 2022): small matrices that change the products of a model, y += scale B
+ * (A x). Files: a folder of Hugging Face's PEFT (adapter_config.json, adapter_model.safetensors),
+ * or its weight file, or llama.cpp's GGUF form. Sequences choose one by name
+ * (mn_sample_params.adapter); those of one step may have different ones. An adapter can be loaded
+ * and unloaded at any time, from any thread. */
+#define MN_MAX_ADAPTER_NAME 128 /* bytes with the NUL */
+#define MN_MAX_ADAPTER_FILES 64
+/* Room for adapters in the model's sessions: memory on the devices, and work in each step. */
+typedef struct {
+    uint32_t size;
+    uint32_t n_adapters; /* loaded at once; 0: as many as are loaded before the first session */
+    /* the largest rank; of adapters of several files the sum. 0: the largest of those that are
+     * loaded before the first session, with n_adapters at least 16 */
+    uint32_t rank;
+    uint32_t dtype; /* of the matrices on the devices: MN_F32 or MN_F16; 0 = F32 */
+} mn_adapter_room;
+/* Before the first session of the model, whose room stays; MN_INVALID after it. Without a call, and
+ * without an adapter that was loaded before it, sessions have no room.
+ * NULL: m, room: MN_INVALID. */
+MN_API mn_status mn_model_set_adapter_room(mn_model *m, const mn_adapter_room *room, mn_error *err);
+/* scale: a factor of all that the file adds, beside its own alpha; 1 as trained. */
+typedef struct {
+    const char *path;
+    float scale;
+    uint32_t pad;
+} mn_adapter_source;
+/* Reads n files, whose sum is one adapter, under a name. Its matrices go to a device with the
+ * first sequence that uses it. MN_BAD_INPUT: the name is in use; the files are of another model, of
+ * a higher rank than there is room for, or one adapter too many. MN_UNSUPPORTED: DoRA, trained
+ * biases, embeddings or experts; no room. The message says which.
+ * NULL: m, name, files: MN_INVALID. */
+MN_API mn_status mn_model_load_adapter(mn_model *m, const char *name,
+                                       const mn_adapter_source *files, uint32_t n, mn_error *err);
+/* Nobody finds it any more; sequences and requests that use it go on. MN_BAD_INPUT: no adapter of
+ * this name.
+ * NULL: m, name: MN_INVALID. */
+MN_API mn_status mn_model_unload_adapter(mn_model *m, const char *name, mn_error *err);
+typedef struct {
+    uint32_t size, rank, n_files;
+    uint32_t n_users; /* sequences and requests */
+    char name[MN_MAX_ADAPTER_NAME];
+    char path[512]; /* of its first file, cut where it is longer */
+} mn_adapter_item;
+/* The i-th of those that are loaded; MN_END. *out is filled up to its size.
+ * NULL: m, out: MN_INVALID. */
+MN_API mn_status mn_model_adapter(const mn_model *m, uint32_t i, mn_adapter_item *out);
+
 /* A tensor of the file that mn_model_convert writes. */
 typedef struct {
     mn_str name;
@@ -373,6 +421,10 @@ typedef struct {
     /* an importance matrix of llama.cpp, in GGUF or its older form: the quantisers minimise squared
      * errors weighted by it. MN_BAD_FILE, MN_BAD_INPUT name the file and its entry. NULL = none */
     const char *imatrix;
+    /* n_adapters files of adapters that become part of the matrices that they adapt; errors as of
+     * mn_model_load_adapter */
+    const mn_adapter_source *adapters;
+    uint32_t n_adapters, pad2;
 } mn_convert_params;
 #define MN_CONVERT_REPLACE 1u /* an existing file is replaced */
 #define MN_CONVERT_DRY_RUN 2u /* nothing is written; path is not used, but not NULL */
@@ -712,6 +764,9 @@ typedef struct {
     /* bytes that the session may use of each device that is no CPU; 0 = the setting
      * "device_memory", else what is free */
     uint64_t device_memory;
+    /* the adapter of sequences and texts that name none; NULL = none. MN_BAD_INPUT: none of this
+     * name is loaded. It is used as long as the session lives, also after it was unloaded */
+    const char *adapter;
 } mn_session_params;
 #define MN_CPU_MOE_ALL 0xfffffffeu
 #define MN_CPU_MOE_NONE 0xffffffffu
@@ -809,6 +864,10 @@ typedef struct {
     float dynatemp_range, dynatemp_exponent; /* exponent 0: 1 */
     int32_t mirostat;                        /* 2: mirostat 2.0, instead of other filters */
     float mirostat_tau, mirostat_eta;        /* 0: 5 and 0.1 */
+    /* of mn_model_load_adapter; NULL = the session's, "" = none. A sequence keeps the adapter that
+     * it was created with: extended with another one it is MN_INVALID. Drafts of a draft model are
+     * made without. MN_BAD_INPUT: none of this name is loaded */
+    const char *adapter;
 } mn_sample_params; /* MN_INVALID: NaN and infinity, probabilities outside 0 to 1, numbers below 0
                        other than temp, penalties and last_n. MN_BAD_INPUT: an unknown sampler */
 /* The prompt is computed and nothing is drawn; max_new is not read. The sequence ends without an

@@ -953,6 +953,16 @@ const struct model_family *family_by_type(const char *model_type) {
     return NULL;
 }
 
+const struct model_family *family_at(size_t i) {
+    if (i < MN_COUNT(families))
+        return &families[i];
+    i -= MN_COUNT(families);
+    for (const struct model_family *f = state_families; f->model_type; f++, i--)
+        if (!i)
+            return f;
+    return NULL;
+}
+
 mn_str family_list(mn_parsed *p) {
     mn_str list = {"", 0};
     for (size_t i = 0; i < MN_COUNT(families) && list.ptr; i++) {

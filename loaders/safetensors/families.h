@@ -111,6 +111,7 @@ extern const struct model_family latent_families[];
 /* Heads of a family with latent attention, which is one head of keys for the cache. */
 void latent_read_heads(config_reader *c);
 const struct model_family *family_by_type(const char *model_type); /* NULL = unknown */
+const struct model_family *family_at(size_t i); /* every row, from 0 on; NULL = no more */
 /* "llama, mistral, ..." in p's memory */
 mn_str family_list(mn_parsed *p);
 

@@ -12,6 +12,8 @@ const mn_file_pattern model_patterns[MODEL_PATTERNS] = {
     MN_FILE_PATTERN(FOLDER, "config.json", 0),
     MN_FILE_PATTERN(FOLDER, INDEX_NAME, 0),
     MN_FILE_PATTERN(COMPANION, "*.safetensors", 0),
+    MN_FILE_PATTERN(MODEL, "adapter_model.safetensors", 0),
+    MN_FILE_PATTERN(FOLDER, "adapter_config.json", 0),
 };
 
 /* What the index names may have any other name, too. */

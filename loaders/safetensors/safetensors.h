@@ -3,7 +3,8 @@
  * rope.c (config.json), families.c (differences between families), names.c (tensor names), ahead.c
  * (draft heads), layout.c, f8.c, nvfp4.c, affine.c, compressed.c, gptq.c and bnb.c (tensors that
  * are stored otherwise than a graph wants them), methods.c (quantization_config), hf_json.c
- * (checked access to JSON). Everything that fails fills err, naming file and key. */
+ * (checked access to JSON), adapter.c (adapters of PEFT). Everything that fails fills err, naming
+ * file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
 #include "../common/common.h"
@@ -152,12 +153,19 @@ bool module_is_dense(const cJSON *root);
 /* Its metadata ("minerva.dense.activation") and its tensors, which keep their names. */
 mn_status module_read(mn_parsed *p, const mn_file *f, cJSON *root, mn_error *err);
 
+/* ---- adapter.c ------------------------------------------------------------------------------- */
+/* PEFT's adapter_model.safetensors was named, or is in a folder that has no model. */
+bool adapter_is_ours(const mn_file *files, uint32_t n, uint32_t stride);
+/* As model_open: tensors NAME.lora_a and NAME.lora_b, keys general.type and those of adapters. */
+mn_status adapter_open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
+                       mn_parsed **out, mn_error *err);
+
 /* ---- rope.c ---------------------------------------------------------------------------------- */
 void config_read_rope(config_reader *c);
 
 /* ---- model.c --------------------------------------------------------------------------------- */
-/* The files of a folder in Hugging Face layout; mlx has the same. */
-#define MODEL_PATTERNS 5
+/* The files of a folder in Hugging Face layout, or of an adapter; mlx has the same. */
+#define MODEL_PATTERNS 7
 extern const mn_file_pattern model_patterns[MODEL_PATTERNS];
 /* Weights or their index are there, and the file that the user named, if any, is of such a
  * folder. */

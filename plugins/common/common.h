@@ -114,6 +114,7 @@ static inline double mnp_attr_f64(const mn_graph *g, const mn_node *n, uint32_t 
     (int)((t)->name.len > 200 ? 200 : (t)->name.len), (t)->name.ptr ? (t)->name.ptr : ""
 
 bool mnp_lookup_fits(const mn_graph *g, const mn_node *n); /* the operands of a LOOKUP */
+bool mnp_lora_fits(const mn_graph *g, const mn_node *n);   /* those of a LORA */
 /* Whether an operation reads its WEIGHT by rows, not all of it. */
 static inline bool mnp_reads_rows(uint32_t op) {
     return op == MN_OP_EMBED || op == MN_OP_LOOKUP;

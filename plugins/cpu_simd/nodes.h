@@ -23,6 +23,8 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w);
 void mnk_embed_resolve(const mnc_call *c, mnc_worker *w); /* before: ids, in row order */
 void mnk_embed_node(const mnc_call *c, mnc_worker *w);
 void mnk_lookup_node(const mnc_call *c, mnc_worker *w);
+void mnk_lora_shrink(const mnc_call *c, mnc_worker *w); /* before: A x */
+void mnk_lora_node(const mnc_call *c, mnc_worker *w);
 void mnk_rope_node(const mnc_call *c, mnc_worker *w);
 void mnk_kv_store_node(const mnc_call *c, mnc_worker *w);
 void mnk_gather_node(const mnc_call *c, mnc_worker *w);
@@ -49,6 +51,7 @@ mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threa
 mnc_work mnk_conv_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_scan_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_delta_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_lora_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 /* mnc_op.cells of those that have more than rows. */
 int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage);
 /* mnc_op.takes: the norm before few rows' products. */
@@ -65,6 +68,7 @@ bool mnk_attention_now(const mnc_call *c, uint32_t n_threads);
 /* Scratch for the largest shapes of the program. */
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
+void mnk_lora_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op);
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 /* Of CONV_STATE, SSM_SCAN and GATED_DELTA; n_state, too. */

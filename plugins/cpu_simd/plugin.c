@@ -162,6 +162,11 @@ static int32_t lookup_verdict(const simd *s, const mnc_query *q, uint32_t *why) 
         return no(why, REASON_SHAPE);
     return matrix_verdict(s, q, w, 2, why);
 }
+static int32_t lora_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    if (!mnp_lora_fits(q->graph, q->node))
+        return no(why, REASON_SHAPE);
+    return s->level == MNK_GENERIC ? MN_VERDICT_SLOW : MN_VERDICT_NATIVE;
+}
 static int32_t rms_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const bool fits = is_float(mnc_query_in(q, MN_RMS_NORM_WEIGHT));
@@ -299,7 +304,9 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
       mnk_state_scratch)                                                                           \
     X(GATED_DELTA, 1, NODES(mnk_delta_prepare, mnk_delta_node), mnk_delta_work, APART,             \
       state_verdict, mnk_state_scratch)                                                            \
-    X(LOOKUP, 1, NODE(mnk_lookup_node), mnk_output_work, APART, lookup_verdict, lookup_scratch)
+    X(LOOKUP, 1, NODE(mnk_lookup_node), mnk_output_work, APART, lookup_verdict, lookup_scratch)    \
+    X(LORA, 1, NODES(mnk_lora_shrink, mnk_lora_node), mnk_lora_work, APART, lora_verdict,          \
+      mnk_lora_scratch)
 
 #define CONTRACT(OP, contract, ...) {MN_OP_##OP, contract},
 #define ROW(OP, contract, ...) {MN_OP_##OP, __VA_ARGS__},

@@ -133,6 +133,17 @@ void cu_lookup_ids(cudaStream_t s, const cu_embed *e);
 /* Resolves ids and positions and advances the slots; the rows themselves: cu_type.embed. */
 void cu_embed_state(cudaStream_t s, const cu_embed *e);
 
+/* LORA: z = y, and what the row's adapter adds to it; a [n_adapters, Q, K], b [n_adapters, N, Q] in
+ * f32, or f16 (half); h [T, Q]: room for A x. */
+typedef struct {
+    const float *x, *y;
+    const void *a, *b;
+    const int32_t *adapter;
+    float *h, *z;
+    int T, K, N, Q, n_adapters, half;
+} cu_lora;
+void cu_lora_run(cudaStream_t s, const cu_lora *a);
+
 typedef struct {
     const float *x;
     const int32_t *row_pos;

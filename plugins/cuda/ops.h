@@ -8,7 +8,7 @@
 #define CU_OPS(X)                                                                                  \
     X(embed) X(rms_norm) X(layer_norm) X(linear) X(rope) X(kv_store) X(attention) X(act) X(glu)    \
     X(add) X(mul) X(scale) X(softcap) X(gather_rows) X(sample) X(moe_route) X(moe_linear)          \
-    X(moe_combine) X(conv_state) X(ssm_scan) X(gated_delta) X(lookup)
+    X(moe_combine) X(conv_state) X(ssm_scan) X(gated_delta) X(lookup) X(lora)
 /* clang-format on */
 #define CU_OP_(name) CU_OP_##name,
 enum { CU_OPS(CU_OP_) CU_N_OPS };

@@ -42,6 +42,7 @@ typedef struct {
  * experts are compared with backend->limits. */
 uint32_t mng_embed_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_lookup_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
+uint32_t mng_lora_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_pair_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);
 uint32_t mng_moe_linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n);

@@ -23,6 +23,13 @@ uint32_t mng_lookup_verdict(const mn_device *dev, const mn_graph *g, const mn_no
     return MNG_SHAPE;
 }
 
+uint32_t mng_lora_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
+    (void)dev;
+    if (mnp_lora_fits(g, n))
+        return MNG_OK;
+    return MNG_SHAPE;
+}
+
 uint32_t mng_pair_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
     (void)dev;
     if (mnp_in(g, n, 1) >= 0)

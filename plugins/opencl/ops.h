@@ -6,8 +6,8 @@
 #include "types.h"
 
 /* What kernels need in the scratch beside tensors: resolved ids, adjusted logits, a number for each
- * of these. */
-enum { OCL_NEED_IDS, OCL_NEED_LOGITS, OCL_NEED_MASS };
+ * of these, products with adapters. */
+enum { OCL_NEED_IDS, OCL_NEED_LOGITS, OCL_NEED_MASS, OCL_NEED_LORA };
 
 struct mn_program {
     mng_program base;
@@ -54,7 +54,7 @@ struct mn_context {
 #define OCL_OPS(X)                                                                                 \
     X(embed) X(rms_norm) X(layer_norm) X(linear) X(rope) X(kv_store) X(attention) X(act) X(glu)    \
     X(add) X(mul) X(scale) X(softcap) X(gather_rows) X(sample) X(moe_route) X(moe_linear)          \
-    X(moe_combine) X(conv_state) X(ssm_scan) X(gated_delta)
+    X(moe_combine) X(conv_state) X(ssm_scan) X(gated_delta) X(lora)
 /* clang-format on */
 #define OCL_OP_(name) OCL_OP_##name,
 enum { OCL_OPS(OCL_OP_) OCL_N_OPS };

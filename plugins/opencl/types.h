@@ -15,7 +15,8 @@
     X(rows)                                                                                        \
     X(embed)                                                                                       \
     X(linear)                                                                                      \
-    X(warps) X(mma) X(pieces) X(mad) X(cache) X(cache_split) X(moe) X(sample) X(step) X(state)
+    X(warps)                                                                                       \
+    X(mma) X(pieces) X(mad) X(cache) X(cache_split) X(moe) X(sample) X(step) X(state) X(lora)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)
@@ -120,7 +121,9 @@ bool ocl_has_halves(const mng_type *type);
     X(moe_combine, moe, false)                                                                     \
     X(sample, sample, false)                                                                       \
     X(conv_state, state, false)                                                                    \
-    X(scan_state, state, false)
+    X(scan_state, state, false)                                                                    \
+    X(lora_shrink, lora, false)                                                                    \
+    X(lora_expand, lora, false)
 typedef struct {
     const char *name;
     uint32_t source;

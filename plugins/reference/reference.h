@@ -53,7 +53,8 @@ typedef struct {
     X(CONV_STATE, conv_state, 1)                                                                   \
     X(SSM_SCAN, ssm_scan, 1)                                                                       \
     X(GATED_DELTA, gated_delta, 1)                                                                 \
-    X(LOOKUP, lookup, 1)
+    X(LOOKUP, lookup, 1)                                                                           \
+    X(LORA, lora, 1)
 #define REF_DECLARE_(OP, name, contract) extern const ref_op ref_op_##name;
 REF_OPS(REF_DECLARE_)
 

@@ -171,6 +171,29 @@ static mn_status tell_items(const mn_convert_plan *p, const mn_convert_params *p
     return st;
 }
 
+/* The files of adapters, which the plan owns. */
+static mn_status open_adapters(const mn_model *m, const mn_convert_params *params,
+                               mn_convert_plan *p, mn_error *err) {
+    mn_loader_ref *refs = NULL;
+    uint32_t n_refs = 0;
+    if (!params->n_adapters)
+        return MN_OK;
+    if (!params->adapters)
+        return mn_fail(err, MN_INVALID, "mn_convert_params.adapters is NULL, n_adapters is %u",
+                       params->n_adapters);
+    p->adapters = mn_calloc(params->n_adapters, sizeof *p->adapters);
+    if (!p->adapters)
+        return mn_fail_memory(err, params->n_adapters * sizeof *p->adapters);
+    mn_status st = mn_loader_refs(m->rt, &refs, &n_refs, err);
+    for (uint32_t i = 0; i < params->n_adapters && !st; i++) {
+        p->adapters[i].factor = (double)params->adapters[i].scale;
+        st = mn_lora_open(params->adapters[i].path, refs, n_refs, &p->adapters[i].lora, err);
+        p->n_adapters++;
+    }
+    mn_free(refs);
+    return st;
+}
+
 mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert_params *params,
                            mn_error *err) {
     mn_convert_params own = {.size = sizeof own};
@@ -193,6 +216,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         p.imatrix_path = own.imatrix;
         st = mn_imatrix_read(own.imatrix, &p.imatrix, err);
     }
+    if (!st)
+        st = open_adapters(m, &own, &p, err);
     if (!st)
         st = check_runs(m, err);
     if (!st)

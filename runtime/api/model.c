@@ -208,7 +208,8 @@ static mn_model *make_model(mn_runtime *rt) {
     m->told = mn_calloc(1, sizeof *m->told);
     m->token_table = mn_token_table_create();
     m->held = mn_held_create();
-    if (m->held && m->told && m->token_table)
+    m->adapters = mn_adapters_create();
+    if (m->held && m->told && m->token_table && m->adapters)
         return m;
     mn_model_free(m);
     return NULL;
@@ -220,6 +221,11 @@ static mn_status read_model(mn_model *m, const char *path, uint32_t flags, mn_er
     mn_status st = find_path(m, path, &full, err);
     if (!st)
         st = open_canonical(m, full, flags, err);
+    if (!st && mn_canonical_is_adapter(m->canonical))
+        st = mn_fail(err, MN_BAD_INPUT,
+                     "%s is an adapter, not a model: open the model that it belongs to, and this "
+                     "with --lora",
+                     m->canonical->path);
     if (!st)
         st = open_text(m, err);
     if (!st)
@@ -264,6 +270,8 @@ void mn_model_free(mn_model *m) {
         return;
     for (int i = 0; i < 2 * MN_GRAPH_ENDS; i++)
         mn_model_graph_free(m->graphs[i / 2][i % 2]);
+    mn_model_graph_free(m->adapted);
+    mn_adapters_free(m->adapters);
     mn_grammar_vocab_free(m->grammar_vocab);
     mn_tokenizer_free(m->tokenizer);
     mn_jinja_free(m->chat);

@@ -8,7 +8,7 @@
 #define MN_CONVERT_H
 #include "base/name_rule.h"
 #include "convert/imatrix.h"
-#include "model/model.h"
+#include "model/lora.h"
 #include "text/tokenizer/tokenizer.h"
 
 #define MN_GGUF_ALIGNMENT 32 /* of the data of each tensor; what readers expect without a key */
@@ -55,13 +55,6 @@ mn_status mn_convert_rules_find(mn_convert_rules *r, mn_str name, uint32_t *dtyp
 void mn_convert_rules_free(mn_convert_rules *r);
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
-/* How the rows of a tensor in the file are ordered, beside the model's rows: heads of `head` rows
- * whose first `rot` are reordered from halves (i, i + rot/2) to neighbours (2i, 2i+1), or back;
- * rows from `end` on keep their place. head 0 = no reordering. */
-typedef struct {
-    uint64_t head, rot, end;
-    bool back;
-} mn_row_order;
 typedef struct {
     mn_str name;
     const mn_tensor_info *src; /* NULL: values alone */
@@ -74,13 +67,27 @@ typedef struct {
     mn_row_order order;
     /* MLX into Q4_1: the same codes, scales and offsets */
     bool codes;
+    const struct mn_convert_merge *merges; /* [n_merges]: what adapters add to its rows */
+    uint32_t n_merges;
     const float *weights; /* of the importance matrix, [rows / weight_rows][cols]; NULL = none */
     uint64_t weight_rows;
     uint64_t rows, cols, row_bytes, bytes, offset; /* offset: in the data section */
 } mn_out_tensor;
 
+/* ---- merge.c: adapters that become part of the matrices -------------------------------------- */
+typedef struct mn_convert_merge {
+    const mn_lora_product *product;
+    double factor;
+} mn_convert_merge;
+typedef struct {
+    mn_lora lora;
+    double factor; /* of the user */
+} mn_convert_adapter;
+
 typedef struct {
     const mn_canonical *model;
+    mn_convert_adapter *adapters; /* [n_adapters], freed with the plan */
+    uint32_t n_adapters;
     const mn_convert_type *type; /* NULL: as stored */
     mn_convert_rules rules;      /* freed with the plan */
     mn_imatrix imatrix;          /* no entries: none; freed with the plan */
@@ -102,12 +109,16 @@ mn_status mn_convert_put_matrix(mn_convert_plan *p, const char *name, const floa
 /* states.c: a small tensor of a layer with a state, in the form that other readers expect; taken:
  * it was one. */
 mn_status mn_convert_state(mn_convert_plan *p, const mn_tensor_info *t, bool *taken, mn_error *err);
+/* merge.c: finds the matrices of the plan's adapters, once hp is read. */
+mn_status mn_convert_bind_adapters(mn_convert_plan *p, mn_error *err);
+/* What they add to the tensor t of the model. */
+mn_status mn_convert_merge_into(mn_convert_plan *p, const mn_tensor_info *t, mn_out_tensor *out,
+                                mn_error *err);
+/* Each product has its tensor in the file. */
+mn_status mn_convert_check_merged(const mn_convert_plan *p, mn_error *err);
 /* The table that the model's rope scaling and factors belong to; NULL = none. */
 const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p);
-uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the model's row that goes to this one */
 void mn_convert_plan_free(mn_convert_plan *p);
-/* The layer of "blk.N.", or -1; *rest: what comes behind. */
-int64_t mn_convert_layer_of(mn_str name, mn_str *rest);
 
 /* ---- pick.c: the types of tensors ------------------------------------------------------------ */
 /* dtype: the type that is wanted for the tensor, for rows of any width. */

@@ -133,8 +133,7 @@ mn_status mn_imatrix_write(const char *path, const mn_imatrix_made *m, bool forc
         return mn_fail_memory(err, m->n * sizeof *list);
     for (size_t i = 0; i < m->n; i++) {
         mn_str rest;
-        if (rows_seen(&m->at[i]) &&
-            (!m->only_layers || mn_convert_layer_of(m->at[i].name, &rest) >= 0))
+        if (rows_seen(&m->at[i]) && (!m->only_layers || mn_tensor_layer(m->at[i].name, &rest) >= 0))
             list[n++] = &m->at[i];
     }
     qsort(list, n, sizeof *list, imatrix_compare);

@@ -195,7 +195,7 @@ static int64_t count_below(const mn_canonical *m, int64_t layer, bool (*is)(mn_s
     int64_t n = 0;
     for (size_t i = 0; i < m->n_tensors; i++) {
         mn_str rest;
-        const int64_t l = mn_convert_layer_of(m->tensors[i].info.name, &rest);
+        const int64_t l = mn_tensor_layer(m->tensors[i].info.name, &rest);
         n += l >= 0 && l < layer && mn_str_ends(rest, ".weight") && is(rest);
     }
     return n;
@@ -284,7 +284,7 @@ uint32_t mn_convert_fitting(uint32_t dtype, int64_t n) {
 /* Without a rule; small: stays_f32. */
 static uint32_t usual_type(const mn_convert_plan *p, const mn_tensor_info *t, bool small) {
     mn_str rest;
-    const int64_t layer = mn_convert_layer_of(t->name, &rest);
+    const int64_t layer = mn_tensor_layer(t->name, &rest);
     if (!p->type && !strcmp(p->model->format, "gguf") && t->n_planes == 1)
         return t->dtype.id;
     if (small)
@@ -303,7 +303,7 @@ mn_status mn_convert_pick(mn_convert_plan *p, const mn_tensor_info *t, uint32_t 
     const uint32_t stored = t->dtype.id;
     uint32_t number;
     mn_status st = MN_OK;
-    mn_convert_layer_of(t->name, &rest);
+    mn_tensor_layer(t->name, &rest);
     const bool small = stays_f32(t, rest);
     *dtype = stored;
     if (!mn_dtype_is_weight(stored) && mn_dtype_ggml(stored, &number))

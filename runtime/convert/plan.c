@@ -38,71 +38,6 @@ static bool convert_has_name(const mn_canonical *m, mn_str name) {
     return false;
 }
 
-int64_t mn_convert_layer_of(mn_str name, mn_str *rest) {
-    int64_t layer = 0;
-    uint64_t at = 4;
-    *rest = name;
-    if (!convert_begins(name, "blk."))
-        return -1;
-    for (; at < name.len && layer < MN_MAX_LAYER; at++) {
-        const int digit = name.ptr[at] - '0';
-        if (digit < 0 || digit > 9)
-            break;
-        layer = layer * 10 + digit;
-    }
-    if (at >= name.len || name.ptr[at] != '.')
-        return -1;
-    *rest = (mn_str){name.ptr + at + 1, name.len - at - 1};
-    return layer;
-}
-
-/* ---- conventions ----------------------------------------------------------------------------- */
-
-/* Rows of the tensor whose elements rotate in pairs: those of q, of k, of both; 0 = none. */
-static uint64_t rotated_rows(const mn_layer_shape *l, mn_str rest) {
-    const uint64_t head = (uint64_t)l->head_dim_k;
-    const uint64_t q = (uint64_t)l->n_head * head;
-    const uint64_t k = (uint64_t)l->n_head_kv * head;
-    if (convert_begins(rest, "attn_q.") || convert_begins(rest, "attn_q_norm."))
-        return q;
-    if (convert_begins(rest, "attn_k.") || convert_begins(rest, "attn_k_norm."))
-        return k;
-    if (convert_begins(rest, "attn_qkv."))
-        return q + k;
-    return 0;
-}
-
-/* How rows move where GGUF pairs other elements than the checkpoint does; zero: as they are. */
-static mn_row_order order_of(const mn_convert_plan *p, int64_t layer, mn_str rest) {
-    const mn_hparams *h = &p->hp;
-    const uint32_t wanted = p->plain.rope_pairing;
-    const mn_row_order none = {0};
-    if (h->rope_pairing == wanted || layer < 0 || layer >= h->n_layer || !h->n_rope)
-        return none;
-    const mn_layer_shape *l = &h->layer[layer];
-    const mn_rope_table *t = &h->rope[MN_MAX(l->rope, 0)]; /* where none rotate, too */
-    const mn_row_order o = {
-        .head = (uint64_t)l->head_dim_k,
-        .rot = (uint64_t)t->n_rot,
-        .end = rotated_rows(l, rest),
-        .back = wanted == MN_ROPE_HALVES,
-    };
-    if (o.end)
-        return o;
-    return none;
-}
-
-uint64_t mn_row_of(mn_row_order o, uint64_t row) {
-    if (!o.head || row >= o.end || row % o.head >= o.rot)
-        return row;
-    const uint64_t i = row % o.head;
-    const uint64_t half = o.rot / 2;
-    const uint64_t from = row - i;
-    if (o.back)
-        return from + i % half * 2 + i / half;
-    return from + i / 2 + i % 2 * half;
-}
-
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static mn_status convert_no_memory(mn_error *err) {
@@ -133,10 +68,12 @@ static mn_status convert_place(mn_convert_plan *p, mn_out_tensor t, mn_error *er
     return MN_OK;
 }
 
-static bool can_convert(const mn_convert_plan *p, const mn_tensor_info *t, uint32_t dtype) {
+/* changed: the values are not those that are stored. */
+static bool can_convert(const mn_convert_plan *p, const mn_tensor_info *t, uint32_t dtype,
+                        bool changed) {
     const bool readable =
         mn_dequant_has(t->dtype.id) || mn_vendor_type_of(p->model->types, t->dtype.id);
-    if (t->dtype.id == dtype && t->n_planes == 1)
+    if (t->dtype.id == dtype && t->n_planes == 1 && !changed)
         return true;
     return readable && mn_quant_has(dtype);
 }
@@ -183,13 +120,13 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
         .n_dim = t->n_dim,
     };
     mn_str rest;
-    const int64_t layer = mn_convert_layer_of(t->name, &rest);
+    mn_tensor_layer(t->name, &rest);
     memcpy(out.dim, t->dim, sizeof out.dim);
     const mn_status picked = mn_convert_pick(p, t, &out.wanted, err);
     if (picked)
         return picked;
     mn_dtype_by_id(mn_convert_fitting(out.wanted, t->dim[t->n_dim - 1]), &out.type);
-    out.order = order_of(p, layer, rest);
+    out.order = mn_row_order_of(&p->hp, p->hp.rope_pairing, p->plain.rope_pairing, t->name);
     if (t->n_dim == 1 && t->n_parts > 1) {
         const uint32_t id = t->dtype.id;
         if (out.order.head || (id != MN_F32 && id != MN_F16 && id != MN_BF16))
@@ -203,7 +140,10 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
             return convert_no_memory(err);
         return convert_place(p, out, err);
     }
-    if (!can_convert(p, t, out.type.id))
+    const mn_status merged = mn_convert_merge_into(p, t, &out, err);
+    if (merged)
+        return merged;
+    if (!can_convert(p, t, out.type.id, out.n_merges))
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be converted to %s",
                        p->model->path, MN_STR_ARG(t->native),
                        mn_vendor_dtype_name(p->model->types, t->dtype.id),
@@ -211,7 +151,7 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
     const bool is_norm = mn_str_ends(rest, "norm.weight") && !convert_begins(rest, "ssm_norm.");
     if (p->hp.norm_offset != p->plain.norm_offset && is_norm)
         out.add = (float)p->hp.norm_offset;
-    out.codes = out.type.id == MN_Q4_1 && mn_convert_fits_q4_1(t);
+    out.codes = out.type.id == MN_Q4_1 && !out.n_merges && mn_convert_fits_q4_1(t);
     const mn_status st = find_importance(p, &out, err);
     if (st)
         return st;
@@ -338,6 +278,8 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
     mn_status st = mn_hparams_read(p->model, &p->arena, &p->hp, err);
     if (!st)
         st = convert_read_plain(p, err);
+    if (!st)
+        st = mn_convert_bind_adapters(p, err);
     for (size_t i = 0; i < p->model->n_tensors && !st; i++) {
         const mn_tensor_info *t = &p->model->tensors[i].info;
         bool taken = false;
@@ -350,6 +292,8 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
         else
             p->n_left_out++;
     }
+    if (!st)
+        st = mn_convert_check_merged(p, err);
     if (!st && p->imatrix.n && !imatrix_is_used(p))
         st = mn_fail(err, MN_BAD_INPUT,
                      "%s: none of its %zu entries (%.*s, ...) is a matrix of the model",
@@ -372,6 +316,9 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
 void mn_convert_plan_free(mn_convert_plan *p) {
     mn_convert_rules_free(&p->rules);
     mn_imatrix_free(&p->imatrix);
+    for (uint32_t i = 0; i < p->n_adapters; i++)
+        mn_lora_close(&p->adapters[i].lora);
+    mn_free(p->adapters);
     mn_free(p->tensors);
     mn_free(p->meta);
     mn_arena_free(&p->arena);

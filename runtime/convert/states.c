@@ -70,7 +70,7 @@ mn_status mn_convert_state(mn_convert_plan *p, const mn_tensor_info *t, bool *ta
     mn_str rest;
     char name[64];
     int64_t n;
-    const int64_t layer = mn_convert_layer_of(t->name, &rest);
+    const int64_t layer = mn_tensor_layer(t->name, &rest);
     const state_form form = form_of(rest);
     const bool mamba = is_mamba(p, layer);
     const bool usual = form == GROUPS && !mamba;

@@ -27,7 +27,7 @@ typedef struct {
 } chunk;
 
 static bool is_plain_copy(const mn_out_tensor *t) {
-    if (!t->src || t->add != 0)
+    if (!t->src || t->add != 0 || t->n_merges)
         return false;
     return t->src->dtype.id == t->type.id && t->src->n_planes == 1;
 }
@@ -114,7 +114,7 @@ static bool move_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
         memcpy(out, t->values + row * t->cols, t->row_bytes);
     else if (is_plain_copy(t) && (t->n_dim > 1 || !t->order.head))
         copy_row(t, row, out);
-    else if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4)
+    else if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4 && !t->n_merges)
         join_mxfp4(t, row, out);
     else if (t->codes)
         join_mlx(t, row, out);
@@ -132,6 +132,8 @@ static bool make_row(const chunk *c, uint64_t row, float *x, uint8_t *out) {
     if (move_row(t, from, out))
         return true;
     mn_row_unpack(c->types, t->src, from, x, NULL); /* a row of NaN is found below */
+    for (uint32_t i = 0; i < t->n_merges; i++)
+        mn_lora_add_row(t->merges[i].product, t->merges[i].factor, from, x);
     reorder(t, x, x + c->widest);
     for (uint64_t i = 0; i < t->cols && t->add != 0; i++)
         x[i] += t->add;

@@ -176,9 +176,9 @@ static mn_status set_pages(mn_engine *e, mn_error *err) {
                 d->row_pages = MN_MAX(d->row_pages, n_pages);
         }
         d->symbol_max[MN_SYM_PAGES] = d->row_pages;
-        mn_inputs_lay_out(d->symbol_max, &e->graph->hp, &d->in);
+        mn_inputs_lay_out(d->symbol_max, e->graph, &d->in);
     }
-    mn_inputs_lay_out(e->symbol_max, &e->graph->hp, &e->in);
+    mn_inputs_lay_out(e->symbol_max, e->graph, &e->in);
     return MN_OK;
 }
 
@@ -313,6 +313,8 @@ static mn_status build_engine(mn_engine *e, const mn_placement *p, mn_error *err
         st = create_segments(e, err);
     for (uint32_t i = 0; i < e->n_devices && !st; i++)
         st = allocate_device(e, i, err);
+    for (uint32_t i = 0; i < e->n_devices && !st; i++)
+        st = mn_engine_adapters_create(e, i, err);
     if (!st)
         st = allocate_output(e, err);
     if (!st)

@@ -15,7 +15,7 @@
  * behind the other, behind the first `head` int32, which have all else. */
 typedef struct {
     uint32_t step, src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, target,
-        draft, head, total;
+        draft, adapter, out_adapter, head, total;
     /* of graphs with an encoder, else of no length: rows of texts, and each slot's text's length */
     uint32_t text_src, text_pos, text_row_slot, text_seqs, text_length;
 } mn_input_layout;
@@ -237,6 +237,11 @@ mn_status mn_engine_need_sampler(mn_engine *e, mn_error *err);
 /* Of a step of MN_RUN_SCORES or MN_RUN_SAMPLERS, or of a row of the sampler, that is complete, at
  * its place of the ring. */
 mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
+/* The matrices of adapter `at` for one product: a [R, cols], b [rows, R], zeroed before. */
+typedef void (*mn_adapter_fill_fn)(const void *arg, const mn_graph_site *site, float *a, float *b);
+/* Replaces adapter `at` of the graph's room on all devices: rows of steps to come may name it. */
+mn_status mn_engine_write_adapter(mn_engine *e, uint32_t at, mn_adapter_fill_fn fill,
+                                  const void *arg, mn_error *err);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 

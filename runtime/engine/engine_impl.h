@@ -100,7 +100,7 @@ mn_status mn_engine_alloc(mn_engine *e, uint32_t device, uint64_t bytes, uint32_
                           mn_buffer **out, mn_error *err);
 
 /* ---- layout.c: the packed block -------------------------------------------------------------- */
-void mn_inputs_lay_out(const int64_t *symbol_max, const mn_hparams *hp, mn_input_layout *l);
+void mn_inputs_lay_out(const int64_t *symbol_max, const mn_model_graph *g, mn_input_layout *l);
 /* How many pages of the device make one of the caller's. */
 static inline uint32_t mn_page_ratio(const mn_engine *e, const mn_engine_device *d,
                                      uint32_t group) {
@@ -109,6 +109,10 @@ static inline uint32_t mn_page_ratio(const mn_engine *e, const mn_engine_device 
 }
 /* The caller's pages into the device's own: page p becomes pages p * ratio, p * ratio + 1 ... */
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed);
+
+/* ---- adapters.c ------------------------------------------------------------------------------ */
+/* The state of adapters that the device's segments read. */
+mn_status mn_engine_adapters_create(mn_engine *e, uint32_t device, mn_error *err);
 
 /* ---- memory.c: what sequences remember on a device ------------------------------------------- */
 /* Layouts of all groups of the device, once its segments are listed. */

@@ -13,7 +13,9 @@ static uint32_t place_input(mn_input_layout *l, int64_t n) {
     return at;
 }
 
-void mn_inputs_lay_out(const int64_t *s, const mn_hparams *hp, mn_input_layout *l) {
+void mn_inputs_lay_out(const int64_t *s, const mn_model_graph *g, mn_input_layout *l) {
+    const mn_hparams *hp = &g->hp;
+    const bool adapts = g->io.adapter >= 0;
     const int64_t rows = s[MN_SYM_TOKENS];
     const int64_t outputs = s[MN_SYM_OUTPUTS];
     *l = (mn_input_layout){0};
@@ -33,6 +35,8 @@ void mn_inputs_lay_out(const int64_t *s, const mn_hparams *hp, mn_input_layout *
         l->text_seqs = place_input(l, s[MN_SYM_SEQS] * 4);
         l->text_length = place_input(l, s[MN_SYM_SLOTS]);
     }
+    l->adapter = place_input(l, adapts ? rows : 0);
+    l->out_adapter = place_input(l, adapts ? outputs : 0);
     l->head = l->total;
     for (uint32_t i = 0; i < hp->n_kv; i++)
         l->pages[i] = place_input(l, s[MN_SYM_SLOTS] * (hp->kv[i].state ? 2 : s[MN_SYM_PAGES]));

@@ -199,6 +199,8 @@ static int64_t input_offset(const mn_engine *e, const mn_engine_device *d, int32
         {io->text_row_slot, l->text_row_slot},
         {io->text_seqs, l->text_seqs},
         {io->text_length, l->text_length},
+        {io->adapter, l->adapter},
+        {io->out_adapter, l->out_adapter},
     };
     for (size_t i = 0; i < MN_COUNT(inputs); i++)
         if (inputs[i].tensor == t)

@@ -27,6 +27,12 @@ void mn_gb_attr(mn_model_graph *g, uint64_t bits);
 void mn_gb_attr_f64(mn_model_graph *g, double value);
 void mn_gb_end(mn_model_graph *g);
 
+/* graph_lora.c: behind the product y of x and the weight, what adapters add to it, where the graph
+ * has room for that; the sum, else y. to: what the sum is written to; -1: an interior tensor. */
+int32_t mn_gb_adapt(mn_model_graph *g, int32_t x, int32_t weight, int32_t y, int32_t to);
+/* Whether the next product, with this weight, gets such a node. */
+bool mn_gb_adapts_next(const mn_model_graph *g, int32_t weight);
+
 /* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g
  * failed. */
 const float *mn_gb_widen(mn_model_graph *g, const char *name, bool optional, int64_t n);

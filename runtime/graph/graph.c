@@ -271,12 +271,16 @@ static void add_io(mn_model_graph *g) {
     io->kv[0] = mn_gb_tensor(g, "kv.0", MN_ROLE_STATE, MN_U8, 1, &one);
     for (uint32_t i = 1; i < g->hp.n_kv; i++)
         graph_add_group(g, i);
+    /* a draft head guesses without them: the model checks what it guessed */
+    const bool adapts = g->model->room && !g->head;
     if (g->head) {
         const int64_t dim[] = {T, g->hp.n_embd};
         io->hidden_in = mn_gb_tensor(g, "hidden_in", MN_ROLE_INPUT, MN_F32, 2, dim);
     }
     if (g->hp.n_encoder)
         add_text_io(g);
+    io->adapter = adapts ? vector(g, "adapter", MN_ROLE_INPUT, T) : -1;
+    io->out_adapter = adapts ? vector(g, "out_adapter", MN_ROLE_INPUT, O) : -1;
 }
 
 /* 64 bits over all that a compiled program depends on; weights' data is not part of it. */
@@ -494,6 +498,7 @@ void mn_model_graph_free(mn_model_graph *g) {
     mn_sealed_free(g->constants);
     mn_graph_vendor_free(g->vendor);
     mn_free(g->weights);
+    mn_free(g->sites);
     mn_arena_free(&g->arena);
     mn_free(g);
 }

@@ -28,7 +28,10 @@ enum { MN_FEW_ROWS = MN_MAX_DRAFT + 1 };
 /* The tensors that the host binds, as indices in the graph. */
 typedef struct {
     int32_t step, src, pos, row_slot, seqs, out_row, out_slot; /* inputs, all I32 */
-    int32_t slots, history, params;                            /* state */
+    /* of a graph with room for adapters, else -1: which one a row of the step [T], and a row of the
+     * outputs [O], has; -1 = none */
+    int32_t adapter, out_adapter;
+    int32_t slots, history, params; /* state */
     /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages; of the
      * group of states the table has two pages for each slot */
     int32_t pages[MN_MAX_KV_GROUP], kv[MN_MAX_KV_GROUP];
@@ -58,9 +61,21 @@ typedef struct {
     int32_t tensor;
     const mn_model_tensor_entry *source;
     const void *constant;
+    /* of a matrix that is row_lo and following rows of the model's; NULL: another weight */
+    const mn_model_tensor_entry *whole;
+    int64_t row_lo;
 } mn_graph_weight;
 
 typedef struct mn_graph_vendor mn_graph_vendor; /* vendor.h */
+
+/* A product that has room for adapters: state that the host writes (LORA in docs/ops.md). */
+typedef struct {
+    uint32_t index;                     /* among all products that could have room */
+    int32_t a, b;                       /* tensors [N_A, R, cols], [N_A, rows, R]; -1: no room */
+    const mn_model_tensor_entry *whole; /* the model's matrix, and its rows in this product */
+    int64_t row_lo, rows, cols;
+    bool head; /* the product that makes the logits */
+} mn_graph_site;
 
 typedef struct {
     /* Once it is built, arrays and names are in sealed pages. given: the graph that plugins get, a
@@ -74,6 +89,9 @@ typedef struct {
     mn_graph_io io;
     mn_graph_weight *weights;
     uint32_t n_weights;
+    /* of a graph with room for adapters: all products that could have some, by index */
+    mn_graph_site *sites;
+    uint32_t n_sites;
     mn_hparams hp;
     mn_arena arena;
     /* while building */
@@ -81,7 +99,7 @@ typedef struct {
     mn_error *err;
     uint8_t *asked;   /* per tensor of the model: whether a builder asked for it */
     mn_status status; /* the first failure; later appends do nothing */
-    size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights;
+    size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights, cap_sites;
     mn_node node;      /* between mn_gb_begin and mn_gb_end */
     uint32_t n_states; /* operations with a state so far */
     int layer;         /* of nodes and of names with "%d"; -1 = none: begin and end of the graph */

@@ -131,6 +131,8 @@ void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p
     mn_gb_begin(g, MN_OP_LINEAR);
     mn_gb_in(g, x);
     end_product(g, n, p, y);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = mn_gb_adapt(g, x, p[i].weight, y[i], -1);
 }
 
 void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
@@ -532,13 +534,17 @@ void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
     const bool scaled = h->logit_scale > 0 && h->logit_scale != 1;
     const bool capped = h->logit_softcap > 0;
     const int32_t logits = mn_gb_tensor(g, "logits", MN_ROLE_OUTPUT, MN_F32, 2, dim);
-    int32_t y = logits;
+    int32_t sum = logits;
     if (scaled || capped)
-        y = mn_gb_interior(g, "logits.plain", dim[0], dim[1], 0);
+        sum = mn_gb_interior(g, "logits.plain", dim[0], dim[1], 0);
+    int32_t y = sum;
+    if (mn_gb_adapts_next(g, table))
+        y = mn_gb_interior(g, "logits.base", dim[0], dim[1], 0);
     const mn_g_product p = {table, bias};
     mn_gb_begin(g, MN_OP_LINEAR);
     mn_gb_in(g, x);
     end_product(g, 1, &p, &y);
+    y = mn_gb_adapt(g, x, table, y, sum);
     if (scaled) {
         int32_t to = logits;
         if (capped)

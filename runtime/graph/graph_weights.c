@@ -247,9 +247,9 @@ int64_t mn_gb_flat(mn_model_graph *g, const char *name, bool optional, float *to
 }
 
 /* A weight of the graph from an entry; a vector in parts is gathered: plugins get it as one. */
-static int32_t weight_of(mn_model_graph *g, const char *name, const mn_model_tensor_entry *e,
-                         uint32_t n_dim, const int64_t *dim) {
-    mn_graph_weight w = {.source = e};
+static int32_t weight_of(mn_model_graph *g, const char *name, uint32_t n_dim, const int64_t *dim,
+                         mn_graph_weight w) {
+    const mn_model_tensor_entry *e = w.source;
     uint32_t type = e->info.dtype.id;
     if (n_dim == 1 && e->info.n_parts > 1) {
         w = (mn_graph_weight){.constant = widen_vector(g, &e->info)};
@@ -271,7 +271,7 @@ static int32_t graph_weight_whole(mn_model_graph *g, const char *name, bool opti
     const int32_t known = known_weight(g, e);
     if (known >= 0)
         return known;
-    return weight_of(g, full, e, n_dim, dim);
+    return weight_of(g, full, n_dim, dim, (mn_graph_weight){.source = e, .whole = e});
 }
 
 int32_t mn_g_vector(mn_model_graph *g, const char *name, bool optional, int64_t n) {
@@ -438,7 +438,8 @@ static int32_t graph_weight_part_of(mn_model_graph *g, const char *name, bool op
     if (!cut)
         return -1;
     snprintf(own, sizeof own, "%s[%lld]", full, (long long)part.lo);
-    return weight_of(g, own, cut, n_dim, dim);
+    const mn_graph_weight w = {.source = cut, .whole = e, .row_lo = part.lo};
+    return weight_of(g, own, n_dim, dim, w);
 }
 
 /* Columns [first, first + n) of a plane of `cols` columns, which may be blocks; false: a block has
@@ -504,7 +505,7 @@ int32_t mn_g_columns(mn_model_graph *g, const char *name, int64_t rows, int64_t 
     if (!cut)
         return -1;
     snprintf(own, sizeof own, "%s[:%lld]", full, (long long)first);
-    return weight_of(g, own, cut, 2, dim);
+    return weight_of(g, own, 2, dim, (mn_graph_weight){.source = cut});
 }
 
 /* Rows of two tensors stand in one weight: they have to be stored alike. */
@@ -590,7 +591,7 @@ int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool o
         dim[0] += pieces[i].n;
     snprintf(name, sizeof name, "%s%s", own, ending);
     full_name(g, name, full);
-    return weight_of(g, full, e, cols ? 2 : 1, dim);
+    return weight_of(g, full, cols ? 2 : 1, dim, (mn_graph_weight){.source = e});
 }
 
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part) {
@@ -647,7 +648,7 @@ int32_t mn_g_part_experts(mn_model_graph *g, const char *name, int64_t n, mn_row
     if (!cut)
         return -1;
     snprintf(own, sizeof own, "%s[%lld]", full, (long long)part.lo);
-    return weight_of(g, own, cut, 3, dim);
+    return weight_of(g, own, 3, dim, (mn_graph_weight){.source = cut});
 }
 
 /* ---- widened --------------------------------------------------------------------------------- */

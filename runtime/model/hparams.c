@@ -63,6 +63,10 @@ const char *mn_arch_pre_tokenizer(const mn_meta *meta) {
     return known ? known->pre_tokenizer : NULL;
 }
 
+uint32_t mn_arch_pairing(const char *arch) {
+    return hparams_facts_of(arch).adjacent ? MN_ROPE_ADJACENT : MN_ROPE_HALVES;
+}
+
 /* The architecture's name, short and printable: it becomes part of keys and messages. */
 static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) {
     mn_str arch;
@@ -876,10 +880,7 @@ static mn_status hparams_read(const mn_canonical *m, mn_arena *arena, bool head,
     if (!f.alibi_n_layer)
         h.alibi = f.alibi;
     h.yarn_truncate = !f.yarn_whole;
-    if (f.adjacent)
-        h.rope_pairing = MN_ROPE_ADJACENT;
-    else
-        h.rope_pairing = MN_ROPE_HALVES;
+    h.rope_pairing = mn_arch_pairing(h.arch);
     st = read_causal(&r, &f, &h);
     if (!st)
         st = read_shape(&r, &f, head, &h);

@@ -57,8 +57,9 @@ typedef struct mn_canonical {
     size_t n_tensors;
     uint32_t *by_name; /* indices sorted by name */
     uint64_t n_params, n_bytes;
-    bool ignore_unused;   /* tensors that no graph uses are no error */
-    const mn_file *given; /* the files as loaders get them, in sealed pages */
+    bool ignore_unused;              /* tensors that no graph uses are no error */
+    const struct mn_lora_room *room; /* for adapters in its graphs; NULL: none */
+    const mn_file *given;            /* the files as loaders get them, in sealed pages */
     mn_sealed *file_pages, *plane_pages;
 } mn_canonical;
 
@@ -211,6 +212,8 @@ mn_status mn_hparams_read_head(const mn_canonical *m, mn_arena *arena, mn_hparam
 /* The name of the pre-tokeniser that files of this architecture mean where they state none; NULL:
  * nothing is known. Static. */
 const char *mn_arch_pre_tokenizer(const mn_meta *meta);
+/* MN_ROPE_*: which elements of a head rotate together in GGUF files of this architecture. */
+uint32_t mn_arch_pairing(const char *arch);
 /* mn_hparams.bidirectional alone; false where its key is damaged. */
 bool mn_hparams_is_encoder(const mn_canonical *m);
 /* mn_hparams.has_head alone, likewise. */

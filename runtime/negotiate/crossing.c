@@ -25,7 +25,7 @@ bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols,
     const uint32_t id = t->dtype.id;
     const bool is_float = id == MN_F16 || id == MN_BF16 || id == MN_F32;
     uint64_t n = 4;
-    if (!is_float)
+    if (!is_float || t->role == MN_ROLE_STATE)
         n = t->dtype.block_bytes;
     for (uint32_t i = 0; i < t->n_dim; i++) {
         int64_t d = t->dim[i];

@@ -225,6 +225,22 @@ static void share_weights(const mn_offer *o, const mn_model_graph *g, const mn_r
     s->estimate.import_peak = 0;
 }
 
+/* State of the adapters that the nodes read, all of which the host allocates. */
+static bool add_adapters(const mn_graph *g, const mn_segment *s, uint64_t *need) {
+    bool fits = true;
+    for (uint32_t i = s->node_lo; i < s->node_hi && fits; i++) {
+        const mn_node *n = &g->nodes[i];
+        for (uint32_t in = MN_LORA_A; n->op == MN_OP_LORA && in <= MN_LORA_B && fits; in++) {
+            const mn_tensor *t = &g->tensors[g->operands[n->in_off + in]];
+            uint64_t bytes = t->dtype.block_bytes;
+            for (uint32_t d = 0; d < t->n_dim && fits; d++)
+                fits = mn_mul_u64(bytes, (uint64_t)t->dim[d], &bytes);
+            fits = fits && mn_add_u64(*need, bytes, need);
+        }
+    }
+    return fits;
+}
+
 /* mn_segment_ask, of a segment that was not asked about before. */
 static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
                              mn_segment *s, mn_error *err) {
@@ -245,7 +261,7 @@ static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const m
         return st;
     share_weights(o, g, r, s);
     if (!mn_add_u64(s->estimate.weights, s->kv_bytes, &s->need) ||
-        !mn_add_u64(s->need, s->estimate.scratch, &s->need))
+        !mn_add_u64(s->need, s->estimate.scratch, &s->need) || !add_adapters(&g->abi, s, &s->need))
         return mn_fail(err, MN_OUT_OF_MEMORY, "needs more memory than can be counted");
     return MN_OK;
 }

@@ -30,6 +30,8 @@ static const struct {
     [MN_SIZED_FOUND_ITEM] = ROW(mn_found_item, used),
     [MN_SIZED_HUB_NAME] = ROW(mn_hub_name, folder),
     [MN_SIZED_HUB_CHOICE] = ROW(mn_hub_choice, remark),
+    [MN_SIZED_ADAPTER_ROOM] = ROW(mn_adapter_room, dtype),
+    [MN_SIZED_ADAPTER_ITEM] = ROW(mn_adapter_item, path),
 };
 
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args) {

@@ -43,11 +43,28 @@ mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn
                              mn_error *err) {
     pthread_mutex_lock(&m->lock);
     mn_model_graph **graphs = m->graphs[end];
-    mn_status st = build_graph(m, n_ctx, end, 0, err);
+    mn_status st = mn_adapters_decide(m->adapters, &m->canonical->room, err);
+    if (!st)
+        st = build_graph(m, n_ctx, end, 0, err);
     const int i = !st && n_ctx && mn_model_graph_differs(graphs[0], n_ctx);
     if (!st)
         st = build_graph(m, n_ctx, end, i, err);
     *out = st ? NULL : graphs[i];
+    pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+mn_status mn_model_graph_adapted(mn_model *m, const mn_model_graph **out, mn_error *err) {
+    static const mn_lora_room one = {.n = 1, .rank = 1, .dtype = MN_F32};
+    const uint32_t end = mn_hparams_is_encoder(m->canonical) ? MN_GRAPH_EMBEDS : MN_GRAPH_DRAWS;
+    mn_status st = MN_OK;
+    pthread_mutex_lock(&m->lock);
+    const mn_lora_room *own = m->canonical->room;
+    m->canonical->room = &one;
+    if (!m->adapted)
+        st = mn_model_graph_build(m->canonical, 0, end, &m->adapted, err);
+    m->canonical->room = own;
+    *out = m->adapted;
     pthread_mutex_unlock(&m->lock);
     return st;
 }

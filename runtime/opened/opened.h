@@ -2,6 +2,7 @@
 #ifndef MN_OPENED_H
 #define MN_OPENED_H
 #include <minerva/minerva.h>
+#include "opened/adapters.h"
 #include "base/base.h"
 #include "base/config.h"
 #include "grammar/grammar.h"
@@ -119,6 +120,8 @@ struct mn_model {
     } score;
     int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
+    mn_adapters *adapters;           /* adapters.h */
+    mn_model_graph *adapted;         /* with room in every product; built by the first adapter */
     mn_held_list *held;              /* weights that its sessions have on devices */
     pthread_mutex_t lock;            /* guards graphs, and the making of grammar_vocab */
     mn_grammar_vocab *grammar_vocab; /* made by the first constraint */
@@ -196,6 +199,8 @@ typedef enum {
     MN_SIZED_FOUND_ITEM,
     MN_SIZED_HUB_NAME,
     MN_SIZED_HUB_CHOICE,
+    MN_SIZED_ADAPTER_ROOM,
+    MN_SIZED_ADAPTER_ITEM,
     MN_SIZED_COUNT
 } mn_sized;
 /* own: a struct of that kind with its defaults, which given (NULL: nothing is) replaces as far as
@@ -209,6 +214,9 @@ mn_status mn_args_give(mn_sized which, void *out, const void *own);
  * is known; and by its vocabulary, if no template says it. */
 void mn_model_take_forms(mn_model *m, mn_str source);
 void mn_model_default_forms(mn_model *m);
+/* graphs.c: the graph with room for an adapter in every product, which no session has; built at the
+ * first call, lives as long as the model. */
+mn_status mn_model_graph_adapted(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* graphs.c: the graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* The same for sequences of n_ctx positions: another one where the model keeps constants apart for

@@ -135,6 +135,7 @@ static slot_rows add_rows(const job *j, uint32_t slot, const mn_embed_text *t, u
             s->steps.packed[l->src + row] += (int32_t)s->steps.graph->hp.n_vocab;
         s->steps.packed[l->pos + row] = (int32_t)pos;
         s->steps.packed[l->row_slot + row] = (int32_t)slot;
+        mn_step_adapt_row(&s->steps, row, q);
         if (counts(j, t, pos))
             s->steps.packed[l->out_row + size->n_out++] = (int32_t)row;
     }
@@ -233,8 +234,12 @@ static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *r
         uint32_t slot = 0;
         mn_slot_claim(&s->steps, &slot); /* all are free: it is slot i */
         s->steps.seqs[slot].n_tokens = j->texts[first + i].n;
+        s->steps.seqs[slot].adapter = s->steps.limits.adapter;
+        mn_adapter_hold(s->model->adapters, s->steps.limits.adapter);
     }
     mn_status st = mn_engine_make_logits(s->steps.engine, err);
+    if (!st && n)
+        st = mn_slot_adapt(&s->steps, 0, err); /* all have one */
     while (!st && !idle)
         st = run_step(j, first, n, rows, &idle, err);
     for (uint32_t i = 0; i < n; i++)

@@ -18,6 +18,8 @@ static void pack_rows(mn_session *s, uint32_t seq, uint32_t n) {
         s->steps.packed[l->pos + i] = (int32_t)pos;
         s->steps.packed[l->row_slot + i] = (int32_t)seq;
         s->steps.packed[l->out_row + i] = (int32_t)i;
+        mn_step_adapt_row(&s->steps, i, q);
+        mn_step_adapt_output(&s->steps, i, q);
     }
     if (q->n_text)
         s->steps.packed[l->text_length + seq] = (int32_t)q->n_text;

@@ -107,7 +107,7 @@ static mn_status begin_shared(mn_session *s, uint32_t seq, const mn_sample_param
     mn_sequence *q = &steps->seqs[seq];
     if (!steps->kv.files.disk)
         return begin_sequence(s, seq, params, err);
-    mn_kv_begin(&steps->kv, seq, true, 0);
+    mn_kv_begin(&steps->kv, seq, true, 0, q->adapter ? q->adapter->digest : 0);
     q->n_enqueued = mn_prefix_take(&steps->kv, seq, mn_seq_text(q));
     mn_status st = begin_sequence(s, seq, params, err);
     if (!st)
@@ -172,7 +172,9 @@ mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
         mn_slot_release(&s->steps, (uint32_t)i);
         return mn_fail_memory(err, (s->steps.n_ctx + 1ull) * sizeof *ids);
     }
-    st = begin_shared(s, (uint32_t)i, params, err);
+    st = mn_params_adapter(&s->steps.limits, params, &s->steps.seqs[i].adapter, err);
+    if (!st)
+        st = begin_shared(s, (uint32_t)i, params, err);
     if (st)
         mn_seq_free(s, i);
     else
@@ -197,6 +199,19 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
     return st ? st : mn_seq_begin(s, ids, n, &p, seq, err);
 }
 
+/* What is stored of a sequence was computed with its adapter. */
+static mn_status check_adapter(const mn_session *s, int32_t seq, const mn_sample_params *params,
+                               mn_error *err) {
+    const mn_adapter *own = s->steps.seqs[seq].adapter;
+    const char *name = own ? own->name : "";
+    if (!params->adapter || !strcmp(params->adapter, name))
+        return MN_OK;
+    return mn_fail(err, MN_INVALID,
+                   "mn_sample_params.adapter: found \"%.100s\", expected \"%s\": sequence %d was "
+                   "created with it",
+                   params->adapter, name, seq);
+}
+
 mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n,
                         const mn_sample_params *params, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
@@ -210,6 +225,8 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
         st = mn_params_take(params, &p, err);
     if (!st)
         st = check_seq(s, seq, true, err);
+    if (!st)
+        st = check_adapter(s, seq, &p, err);
     if (!st)
         st = mn_params_check_ids(&s->steps.limits, ids, n, s->steps.seqs[seq].n_tokens, err);
     if (!st)
@@ -234,6 +251,8 @@ static mn_status fork_into(mn_session *s, uint32_t seq, uint32_t to, uint32_t n_
     if (!own_tokens(s, to) || (a->n_text && !own_ids(s, to, a->text, a->n_text)))
         return mn_fail_memory(err, (s->steps.n_ctx + 1ull) * sizeof *b->tokens);
     memcpy(b->tokens, a->tokens, n_keep * sizeof *b->tokens);
+    b->adapter = a->adapter;
+    mn_adapter_hold(s->model->adapters, b->adapter);
     b->n_tokens = n_keep;
     b->n_literal = n_keep;
     b->n_enqueued = n_stored;

@@ -39,6 +39,10 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
         return st;
     if (s->steps.graph->hp.n_encoder)
         s->steps.limits.n_text = r->n_batch;
+    if (p->adapter && *p->adapter)
+        st = mn_adapter_find(s->model->adapters, p->adapter, &s->steps.limits.adapter, err);
+    if (st)
+        return st;
     s->steps.limits.model = s->model;
     s->steps.limits.graph = s->steps.graph;
     s->steps.limits.n_ctx = r->n_ctx;
@@ -170,6 +174,7 @@ void mn_session_free(mn_session *s) {
     mn_drafter_free(s);
     mn_drafts_free(&s->steps.drafts);
     mn_steps_free(&s->steps);
+    mn_adapter_release(s->model->adapters, s->steps.limits.adapter);
     mn_input_sums_free(&s->sums);
     mn_text_free(&s->lost);
     mn_free(s->passed_over);

@@ -11,11 +11,12 @@ import sys
 FIRST = {"mn_runtime_params": 16, "mn_model_params": 8, "mn_model_info": 80, "mn_convert_params": 32, "mn_chat_params": 72,
          "mn_session_params": 44, "mn_session_info": 80, "mn_sample_params": 64, "mn_session_stats": 80, "mn_step_profile": 40,
          "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 168, "mn_constraint_params": 40,
-         "mn_found_item": 56, "mn_hub_name": 48, "mn_hub_choice": 400}
+         "mn_found_item": 56, "mn_hub_name": 48, "mn_hub_choice": 400, "mn_adapter_room": 16, "mn_adapter_item": 656}
 FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free", "mn_constraint": "mn_constraint_free", "mn_found": "mn_found_free",
         "int32_t": "mn_ids_free", "char": "mn_json_free"}
 # what a parameter is given: by function and name, by name, by type
-GIVEN = {("mn_model_find", "name"): "NULL", ("mn_model_set_alias", "alias"): '"a"', ("mn_model_set_alias", "target"): '""',
+GIVEN = {("mn_model_load_adapter", "name"): '"a"', ("mn_model_load_adapter", "n"): "1", ("mn_model_unload_adapter", "name"): '"a"',
+         ("mn_model_find", "name"): "NULL", ("mn_model_set_alias", "alias"): '"a"', ("mn_model_set_alias", "target"): '""',
          ("mn_model_remove", "name"): '"a"', ("mn_model_remove", "bytes"): "&api_bytes", ("mn_hub_choose", "files"): "api_files",
          ("mn_hub_choose", "n"): "1", ("mn_hub_choose", "chosen"): "api_chosen", "mn_found *": "api_found()", "what": '""', "memory": "0",
          ("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_session_score", "s"): "api_embedding()", ("mn_session_input_sums", "s"): "api_sums(0)", ("mn_session_write_imatrix", "s"): "api_sums(1)", ("mn_session_write_imatrix", "path"): "api_output()", "dataset": '"a"', "n_pairs": "1", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"', ("mn_model_set_template", "chat_template"): '"{{ messages[0].content }}"',
@@ -107,6 +108,8 @@ def call(f, without, sized, out):
             args.append("api_ids")
         elif kind == "mn_message *":
             args.append("api_messages")
+        elif kind == "mn_adapter_source *":
+            args.append("api_adapters")
         elif kind == "mn_embed_text *":
             args.append("api_texts")
         elif kind == "float *":

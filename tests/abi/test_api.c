@@ -16,6 +16,7 @@ static const int32_t api_ids[] = {0, 17, 21};
 static const mn_message api_messages[] = {{{"user", 4}, {"a", 1}, {NULL, 0}}};
 static const mn_str api_strings[] = {{"a", 1}};
 static const mn_embed_text api_texts[] = {{api_ids, 3, 0}};
+static const mn_adapter_source api_adapters[] = {{"/missing", 1, 0}};
 static float api_vector[4096];
 static const mn_hub_file api_files[] = {{{"a.gguf", 6}, 1}};
 static uint8_t api_chosen[1];

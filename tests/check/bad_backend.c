@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if defined(BAD_NUMERIC_GLU) || defined(BAD_NUMERIC_SAMPLE)
+#if defined(BAD_NUMERIC_GLU) || defined(BAD_NUMERIC_LORA) || defined(BAD_NUMERIC_SAMPLE)
 #include "reference/reference.h"
 #endif
 #if defined(BAD_NUMERIC_SAMPLE_CHAIN)
@@ -561,6 +561,32 @@ static bool less_fits(const mnc_query *q) {
 }
 const ref_op WRAP_OP = {
     .first = less_first, .fn = less, .size = less_size, .weight = less_weight, .fits = less_fits};
+#elif defined(BAD_NUMERIC_LORA)
+/* A row without an adapter has what the row before it has. */
+extern const ref_op __real_ref_op_lora;
+static void lora_first(const mnc_call *c, mnc_worker *w) {
+    __real_ref_op_lora.first(c, w);
+}
+static void lora(const mnc_call *c, mnc_worker *w) {
+    const int32_t *adapter = c->in[MN_LORA_ADAPTER].ptr;
+    const int64_t cols = c->in[MN_LORA_Y].cols;
+    float *z = c->out[MN_LORA_OUT_Z].ptr;
+    int64_t lo, hi;
+    __real_ref_op_lora.fn(c, w);
+    mnc_range(w, cols, 1, &lo, &hi);
+    for (int64_t r = 1; r < c->in[MN_LORA_Y].rows; r++)
+        for (int64_t i = lo; i < hi && adapter[r] == -1; i++)
+            z[r * cols + i] = z[(r - 1) * cols + i];
+}
+static void lora_size(const mnc_query *q, mnc_op *op) {
+    __real_ref_op_lora.size(q, op);
+}
+static bool lora_fits(const mnc_query *q) {
+    return __real_ref_op_lora.fits(q);
+}
+extern const ref_op __wrap_ref_op_lora;
+const ref_op __wrap_ref_op_lora = {
+    .first = lora_first, .fn = lora, .size = lora_size, .fits = lora_fits};
 #elif defined(BAD_SEQUENCE)
 /* A state is not carried where all rows are padding; each step begins with the page that it leaves;
  * a page that a sequence begins in is not cleared. */

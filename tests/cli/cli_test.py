@@ -138,7 +138,7 @@ def test_usage_help():
 def test_usage_other_tools():
     """Flags and commands of other tools are answered with what Minerva has for them."""
     for flags, hint in (("-ngl 99", "--device"), ("-hf a/b", "-m org/repo:QUANT"), ("-fa", "no flag"), ("-np 4", "--kv-size"), ("--jinja", "always used"),
-                        ("--lora x", "not supported"), ("--max-tokens 5", "-n N"), ("--max-tokens=5", "-n N"), ("-mg 1", "--device"), ("--cpu", "--device cpu"), ("--stream", "--json"),
+                        ("--lora-scaled x", "--lora FILE:SCALE"), ("--max-tokens 5", "-n N"), ("--max-tokens=5", "-n N"), ("-mg 1", "--device"), ("--cpu", "--device cpu"), ("--stream", "--json"),
                         ("--gpu-memory-utilization 0.9", "--kv-size")):
         is_error(minerva("run", *flags.split(), code=2), hint)
     for command, hint in (("ps", "/metrics"), ("quantize", "minerva convert"), ("ls", "minerva list"), ("remove", "minerva rm"), ("download", "minerva pull"), ("update", "apt-get upgrade"),

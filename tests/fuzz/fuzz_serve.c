@@ -11,6 +11,7 @@
  * HTTP is stood in for by functions of this file that check the answers: one per request, JSON
  * objects or events that are such, nothing behind the end. Afterwards nothing is left. */
 #include "opened/opened.h"
+#include "app.h"
 #include "fuzz.h"
 #include "serve/answer.h"
 #include "serve/embeddings.h"
@@ -45,6 +46,11 @@ static bool broken_engine; /* it said something: 500 may be the answer */
 /* ---- what the command has elsewhere ---------------------------------------------------------- */
 const unsigned char serve_page[] = "page";
 const size_t serve_page_size = sizeof serve_page - 1;
+
+int app_fail(app *a, mn_status status) {
+    (void)a;
+    return status != MN_OK;
+}
 
 double seconds(void) {
     static double now = 1;

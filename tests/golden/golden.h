@@ -54,6 +54,8 @@ void storyteller_path(char *out, const char *file);
 /* false: the fixture has no golden.safetensors. */
 bool read_fixture(const char *name, fixture *f);
 void free_fixture(fixture *f);
+/* Tensor "logits" of $MINERVA_TEST_DATA/below/golden.safetensors, [*n, *n_vocab]. */
+float *read_logits(const char *below, uint32_t *n, uint32_t *n_vocab);
 /* false: the fixture has no prompts.safetensors. */
 bool read_prompts(const char *name, fixture_prompts *p);
 void free_prompts(fixture_prompts *p);

@@ -124,6 +124,21 @@ bool read_fixture(const char *name, fixture *f) {
     return true;
 }
 
+float *read_logits(const char *below, uint32_t *n, uint32_t *n_vocab) {
+    char path[MAX_PATH];
+    size_t bytes = 0;
+    uint32_t shape[2];
+    data_path(path, below, "golden.safetensors");
+    char *data = read_file(path, &bytes);
+    if (!data)
+        give_up("cannot be read", path);
+    float *logits = read_tensor(path, data, bytes, "logits", "F32", shape);
+    *n = shape[0];
+    *n_vocab = shape[1];
+    free(data);
+    return logits;
+}
+
 void free_fixture(fixture *f) {
     free(f->logits);
     free(f->prompt);

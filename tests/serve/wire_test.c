@@ -12,7 +12,8 @@ static void put_all(mn_text *out) {
     const wire_open open = {.version = WIRE_VERSION,
                             .model = {"model", 5},
                             .device = {"cpu", 3},
-                            .chat_template = {"x", 1}};
+                            .chat_template = {"x", 1},
+                            .adapters = {"1\t1\ta\tb\n", 8}};
     wire_submit submit = {.id = 7, .n_ids = 4, .n_drawn = 1, .ids = ids, .n_bias = 2};
     submit.sample.n_stop = 2;
     submit.sample.stop = ids;
@@ -22,6 +23,7 @@ static void put_all(mn_text *out) {
     submit.sample.dry_breakers = breakers;
     submit.sample.n_dry_breakers = 2;
     submit.sample.mirostat_eta = 0.5f;
+    submit.sample.adapter = "sql";
     submit.form = 2;
     submit.form_source = (mn_str){"{}", 2};
     submit.bias_ids = ids;
@@ -52,6 +54,7 @@ static void put_all(mn_text *out) {
                                .prompt_top_logprobs = floats};
     const wire_vector vector = {.id = 12, .n_texts = 2, .n_dim = 2, .values = floats};
     const wire_ready ready = {.version = WIRE_VERSION, .n_ctx = 64, .device = {"cpu", 3}};
+    const wire_adapter adapter = {.id = 14, .scale = 2, .name = {"sql", 3}, .path = {"/a", 2}};
     const wire_beat beat = {.n_running = 3, .beat_ms = 5};
     wire_put_open(out, &open);
     wire_put_submit(out, &submit);
@@ -63,6 +66,7 @@ static void put_all(mn_text *out) {
     wire_put_ready(out, &ready);
     wire_put_beat(out, &beat);
     wire_put_id(out, WIRE_ABORT, 13);
+    wire_put_adapter(out, &adapter);
 }
 
 /* Reads a message as what its type says, and touches all that it points to. */
@@ -76,6 +80,7 @@ static int get(const wire_message *m, uint64_t *sum) {
         wire_vector vector;
         wire_ready ready;
         wire_beat beat;
+        wire_adapter adapter;
     } u;
     int ok = 0;
     switch (m->type) {
@@ -114,6 +119,11 @@ static int get(const wire_message *m, uint64_t *sum) {
         return wire_get_ready(m, &u.ready) && u.ready.n_ctx == 64;
     case WIRE_BEAT:
         return wire_get_beat(m, &u.beat);
+    case WIRE_ADAPTER:
+        ok = wire_get_adapter(m, &u.adapter);
+        for (uint64_t i = 0; ok && i < u.adapter.path.len; i++)
+            *sum += (unsigned char)u.adapter.path.ptr[i];
+        return ok;
     default:
         return wire_get_id(m, sum);
     }
@@ -138,9 +148,9 @@ int main(void) {
     mn_text out = {0};
     put_all(&out);
     assert(!out.failed && out.len % 8 == 0);
-    assert(read_all(out.ptr, out.len) == 10);
+    assert(read_all(out.ptr, out.len) == 11);
     for (size_t n = 0; n < out.len; n++)
-        assert(read_all(out.ptr, n) < 10);
+        assert(read_all(out.ptr, n) < 11);
     for (size_t at = 0; at < out.len; at++)
         for (int bit = 0; bit < 8; bit++) {
             out.ptr[at] = (char)(out.ptr[at] ^ 1 << bit);
@@ -154,6 +164,7 @@ int main(void) {
     assert(submit.id == 7 && submit.n_drawn == 1 && submit.sample.seed == 99);
     assert(!memcmp(submit.ids, ids, sizeof ids) && submit.sample.stop[1] == 6);
     assert(!strcmp(submit.sample.samplers, "top_k;dry") && submit.sample.mirostat_eta == 0.5f);
+    assert(!strcmp(submit.sample.adapter, "sql"));
     assert(submit.has_breakers && !strcmp(submit.breakers[1], "a longer one"));
     assert(submit.form == 2 && submit.form_source.len == 2);
     mn_text_free(&out);

@@ -69,7 +69,7 @@ static void expect(const world *w, uint32_t group, uint32_t n_free, uint32_t n_k
 /* A page that is given back is free when the steps that were enqueued by then are complete. */
 static void test_limbo(void **state) {
     world *w = *state;
-    mn_kv_begin(&w->kv, 0, false, 0);
+    mn_kv_begin(&w->kv, 0, false, 0, 0);
     assert_true(mn_pages_reserve(&w->kv, 0, 10));
     expect(w, 0, TOTAL - 3, 0, 0);
     w->clock.enqueued = 2;
@@ -87,7 +87,7 @@ static void test_limbo(void **state) {
 /* A window group gives back what no row to come sees, and a sequence cannot go back behind that. */
 static void test_window(void **state) {
     world *w = *state;
-    mn_kv_begin(&w->kv, 0, false, 0);
+    mn_kv_begin(&w->kv, 0, false, 0, 0);
     assert_true(mn_pages_reserve(&w->kv, 0, 32));
     assert_int_equal(mn_kv_reach(&w->kv, 0, 5), 5);
     mn_pages_trim(&w->kv, 0, text_of(w, 32));
@@ -105,24 +105,24 @@ static void test_window(void **state) {
 static void test_prefix(void **state) {
     world *w = *state;
     const mn_memory_text text = text_of(w, 16);
-    mn_kv_begin(&w->kv, 0, true, 7);
+    mn_kv_begin(&w->kv, 0, true, 7, 0);
     assert_true(mn_pages_reserve(&w->kv, 0, 16));
     const int32_t first = page(w, 0, 0, 0);
     mn_pages_drop(&w->kv, 0, text);
     expect(w, 0, TOTAL - 4, 4, 0);
-    mn_kv_begin(&w->kv, 1, true, 7);
+    mn_kv_begin(&w->kv, 1, true, 7, 0);
     assert_int_equal(mn_prefix_take(&w->kv, 1, text), 16);
     assert_int_equal(page(w, 0, 1, 0), first);
     expect(w, 0, TOTAL - 4, 0, 0);
-    mn_kv_begin(&w->kv, 2, true, 8); /* another salt */
+    mn_kv_begin(&w->kv, 2, true, 8, 0); /* another salt */
     assert_int_equal(mn_prefix_take(&w->kv, 2, text), 0);
     mn_pages_drop(&w->kv, 1, text);
     assert_true(mn_pages_reserve(&w->kv, 2, N_CTX));
     expect(w, 0, TOTAL - ROW - 4, 4, 0);
-    mn_kv_begin(&w->kv, 3, false, 0);
+    mn_kv_begin(&w->kv, 3, false, 0, 0);
     assert_true(mn_pages_reserve(&w->kv, 3, (TOTAL - ROW) * 4));
     expect(w, 0, 0, 0, 0);
-    mn_kv_begin(&w->kv, 1, true, 7);
+    mn_kv_begin(&w->kv, 1, true, 7, 0);
     assert_int_equal(mn_prefix_take(&w->kv, 1, text), 0);
 }
 
@@ -130,7 +130,7 @@ static void test_prefix(void **state) {
 static void test_distrust(void **state) {
     world *w = *state;
     const mn_memory_text text = text_of(w, 16);
-    mn_kv_begin(&w->kv, 0, true, 7);
+    mn_kv_begin(&w->kv, 0, true, 7, 0);
     assert_true(mn_pages_reserve(&w->kv, 0, 16));
     mn_pages_trim(&w->kv, 0, text); /* which makes them known */
     mn_kv_close(&w->kv);
@@ -138,7 +138,7 @@ static void test_distrust(void **state) {
     mn_kv_reopen(&w->kv);
     expect(w, 0, TOTAL, 0, 0);
     expect(w, 1, TOTAL, 0, 0);
-    mn_kv_begin(&w->kv, 1, true, 7);
+    mn_kv_begin(&w->kv, 1, true, 7, 0);
     assert_int_equal(mn_prefix_take(&w->kv, 1, text), 0);
 }
 
@@ -147,7 +147,7 @@ static void test_distrust(void **state) {
 static void test_snapshot(void **state) {
     world *w = *state;
     mn_snapshot s;
-    mn_kv_begin(&w->kv, 0, false, 0);
+    mn_kv_begin(&w->kv, 0, false, 0, 0);
     assert_true(mn_pages_reserve(&w->kv, 0, 8));
     const int32_t whole = page(w, 0, 0, 0);
     const int32_t part = page(w, 0, 0, 1);
@@ -155,7 +155,7 @@ static void test_snapshot(void **state) {
     mn_pages_drop(&w->kv, 0, text_of(w, 8));
     expect(w, 0, TOTAL - 2, 0, 0);
     for (uint32_t slot = 1; slot < 3; slot++) {
-        mn_kv_begin(&w->kv, slot, false, 0);
+        mn_kv_begin(&w->kv, slot, false, 0, 0);
         assert_int_equal(mn_snapshot_restore(&w->kv, &s, slot, NULL), MN_OK);
         assert_int_equal(page(w, 0, slot, 0), whole);
         assert_int_not_equal(page(w, 0, slot, 1), part);
@@ -173,14 +173,14 @@ static void test_snapshot(void **state) {
 static void test_snapshot_lost(void **state) {
     world *w = *state;
     mn_snapshot s;
-    mn_kv_begin(&w->kv, 0, false, 0);
+    mn_kv_begin(&w->kv, 0, false, 0, 0);
     assert_true(mn_pages_reserve(&w->kv, 0, 8));
     assert_int_equal(mn_snapshot_take(&w->kv, 0, 8, &s, NULL), MN_OK);
     mn_kv_forget(&w->kv, 0);
     mn_kv_unplace(&w->kv);
     assert_int_equal(mn_kv_place(&w->kv, &w->engine, w->packed, NULL), MN_OK);
     assert_int_equal(mn_snapshot_restore(&w->kv, &s, 1, NULL), MN_INVALID);
-    mn_kv_begin(&w->kv, 2, false, 0);
+    mn_kv_begin(&w->kv, 2, false, 0, 0);
     assert_true(mn_pages_reserve(&w->kv, 2, 8)); /* the same pages */
     mn_snapshot_free(&w->kv, &s);
     expect(w, 0, TOTAL - 2, 0, 0);
@@ -190,9 +190,9 @@ static void test_snapshot_lost(void **state) {
 static void test_snapshot_without_room(void **state) {
     world *w = *state;
     mn_snapshot s;
-    mn_kv_begin(&w->kv, 0, false, 0);
-    mn_kv_begin(&w->kv, 1, false, 0);
-    mn_kv_begin(&w->kv, 2, false, 0);
+    mn_kv_begin(&w->kv, 0, false, 0, 0);
+    mn_kv_begin(&w->kv, 1, false, 0, 0);
+    mn_kv_begin(&w->kv, 2, false, 0, 0);
     assert_true(mn_pages_reserve(&w->kv, 0, 6));
     assert_true(mn_pages_reserve(&w->kv, 2, (TOTAL - 2) * 4));
     assert_int_equal(mn_snapshot_take(&w->kv, 0, 6, &s, NULL), MN_OK);

@@ -125,7 +125,7 @@ static void begin(world *w, uint32_t slot, bool shares, uint32_t n) {
     q->stored = 0;
     q->used = true;
     q->shares = shares;
-    mn_kv_begin(&w->kv, slot, shares, 0);
+    mn_kv_begin(&w->kv, slot, shares, 0, 0);
     q->stored = mn_prefix_take(&w->kv, slot, text_of(q));
     w->n_taken += q->stored;
 }
@@ -264,7 +264,7 @@ static void test_turns(void **state) {
     memcpy(q->tokens, before.tokens, sizeof q->tokens);
     q->n = before.n + 30;
     q->stored = 0;
-    mn_kv_begin(&w->kv, 1, true, 0);
+    mn_kv_begin(&w->kv, 1, true, 0, 0);
     memcpy(&w->seq[1], q, sizeof *q);
     assert_int_equal(mn_prefix_take(&w->kv, 1, text_of(q)), 299 / PAGE * PAGE);
 }
@@ -275,7 +275,7 @@ static void test_fork(void **state) {
     begin(w, 0, false, 100);
     feed(w, 0);
     memcpy(&w->seq[1], &w->seq[0], sizeof w->seq[1]);
-    mn_kv_begin(&w->kv, 1, false, 0);
+    mn_kv_begin(&w->kv, 1, false, 0, 0);
     mn_snapshot s;
     assert_int_equal(mn_kv_reach(&w->kv, 0, 100), 100);
     assert_int_equal(mn_snapshot_take(&w->kv, 0, 100, &s, NULL), MN_OK);

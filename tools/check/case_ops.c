@@ -548,11 +548,61 @@ static void moe_combine(casegen *g, uint32_t op, uint32_t dtype) {
     case_node(g->c, op, in, 2, &y, 1, NULL, 0);
 }
 
+/* The matrices of n adapters, [n, rows, cols] in F32 or F16. */
+static int32_t lora_state(casegen *g, int64_t n, int64_t rows, int64_t cols, const char *name) {
+    const uint32_t dtype = g->s->variant & 1 ? MN_F16 : MN_F32;
+    const int64_t all = n * rows * cols;
+    float *x = casegen_zeroed(g, all, sizeof *x);
+    void *stored = casegen_zeroed(g, all, sizeof *x);
+    int32_t t = 0;
+    if (x && stored) {
+        for (int64_t i = 0; i < all; i++)
+            x[i] = case_rand(g->seed);
+        case_quantise(dtype, x, all, stored);
+        t = case_cube(g->c, MN_ROLE_STATE, dtype, n, rows, cols, stored, name);
+    }
+    free(stored);
+    free(x);
+    return t;
+}
+
+/* Adapters in turn, none, and numbers outside of them; variant bit 0: F16, 1: x [T, 2, K / 2].
+ * n_used: the rank. */
+static void lora(casegen *g, uint32_t op, uint32_t dtype) {
+    enum { ADAPTERS = 3 };
+    static const char *const names[] = {"x", "y"};
+    const op_shape *s = g->s;
+    const int64_t halves = s->variant & 2 ? s->k : 0;
+    const int64_t k = halves ? 2 * s->k : s->k;
+    const int64_t d1[] = {halves ? 2 : s->k, s->n};
+    const int64_t d2[] = {halves, 0};
+    int32_t in[5] = {0};
+    int32_t *adapter = casegen_zeroed(g, s->rows, sizeof *adapter);
+    (void)dtype;
+    two_inputs(g, names, d1, d2, in);
+    const uint8_t *dead = g->c->dead[0];
+    for (int64_t t = 0; adapter && dead && t < s->rows; t++) {
+        adapter[t] = (int32_t)(t % ADAPTERS);
+        if (dead[t] != ROW_SPOILED && t % 4 == 1)
+            adapter[t] = -1;
+        if (dead[t] != ROW_SPOILED && t % 7 == 5)
+            adapter[t] = t % 2 ? ADAPTERS : INT32_MIN;
+    }
+    in[MN_LORA_A] = lora_state(g, ADAPTERS, s->n_used, k, "a");
+    in[MN_LORA_B] = lora_state(g, ADAPTERS, s->n, s->n_used, "b");
+    if (adapter)
+        in[MN_LORA_ADAPTER] = casegen_int_input(g, adapter, "adapter");
+    const int32_t z = casegen_float_output(g, s->n, "z");
+    case_node(g->c, op, in, 5, &z, 1, NULL, 0);
+    free(adapter);
+}
+
 /* ---- by op ----------------------------------------------------------------------------------- */
 /* The generator of each op; NULL: an elementwise one. dtype: of the weights. */
 static void (*const generators[])(casegen *g, uint32_t op, uint32_t dtype) = {
     [MN_OP_EMBED] = embed,
     [MN_OP_LOOKUP] = lookup,
+    [MN_OP_LORA] = lora,
     [MN_OP_RMS_NORM] = norm,
     [MN_OP_LAYER_NORM] = norm,
     [MN_OP_LINEAR] = linear,

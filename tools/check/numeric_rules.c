@@ -188,6 +188,7 @@ SWEEP(conv_state, CONV_STATE)
 SWEEP(ssm_scan, SSM_SCAN)
 SWEEP(gated_delta, GATED_DELTA)
 SWEEP(lookup, LOOKUP)
+SWEEP(lora, LORA)
 
 /* ---- pages that are copied ------------------------------------------------------------------- */
 /* The integers of an input; *n: how many. */

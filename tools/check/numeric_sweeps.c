@@ -12,6 +12,11 @@ static const op_shape embed[] = {
 static const op_shape lookup[] = {
     {.rows = ROWS, .k = 1, .n = 53},
     {.rows = ROWS, .k = 3, .n = 7}};
+static const op_shape lora[] = {
+    {.rows = ROWS, .k = 1, .n = 5, .n_used = 1},
+    {.rows = ROWS, .k = 33, .n = 129, .n_used = 3},
+    {.rows = ROWS, .k = 330, .n = 17, .n_used = 16},
+    {.rows = 70, .k = 64, .n = 96, .n_used = 40}};
 static const op_shape norms[] = {
     {.rows = ROWS, .k = 5},
     {.rows = ROWS, .k = 77, .n_head = 3},
@@ -85,6 +90,7 @@ const check_sweep check_sweeps[] = {
     {MN_OP_SSM_SCAN, SWEEP_VECTOR, scan, MN_COUNT(scan), 0, 8},
     {MN_OP_GATED_DELTA, SWEEP_VECTOR, delta, MN_COUNT(delta), 0, 16},
     {MN_OP_LOOKUP, SWEEP_MATRIX, lookup, MN_COUNT(lookup), 1, 2},
+    {MN_OP_LORA, SWEEP_NONE, lora, MN_COUNT(lora), 0, 4},
 };
 /* clang-format on */
 const uint32_t check_n_sweeps = MN_COUNT(check_sweeps);

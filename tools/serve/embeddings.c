@@ -232,6 +232,12 @@ static int read_request(reading *x) {
     cJSON *body = x->body;
     json_error *e = &x->e;
     const char *format = "float";
+    const char *adapter = adapters_of(model, cJSON_GetStringValue(json_field(body, "model")));
+    if (adapter)
+        return json_fail(e, "model",
+                         "model: found the adapter \"%.100s\", expected %.100s: vectors and scores "
+                         "are made without adapters",
+                         adapter, model->name);
     if (m->form && m->form->pairs && !model->a.info.is_reranker)
         return json_fail(e, "model",
                          "%s scores no texts: expected a reranker, a model with a head for it",

@@ -147,10 +147,32 @@ static void on_embed(engine *e, const wire_embed *m) {
         on_vector(e, &none, MN_OUT_OF_MEMORY, "out of memory");
 }
 
+/* The front's list says what is loaded; requests that have the adapter go on. */
+static void on_adapter(engine *e, const wire_adapter *m) {
+    mn_error err = MN_ERROR;
+    char *name = strndup(m->name.ptr ? m->name.ptr : "", (size_t)m->name.len);
+    char *path = strndup(m->path.ptr ? m->path.ptr : "", (size_t)m->path.len);
+    const mn_adapter_source source = {.path = path, .scale = m->scale};
+    if (!name || !path)
+        no_more_memory();
+    const mn_status st = m->unloads ? mn_model_unload_adapter(e->a.model, name, &err)
+                                    : mn_model_load_adapter(e->a.model, name, &source, 1, &err);
+    free(name);
+    free(path);
+    pthread_mutex_lock(&e->out_lock);
+    if (st == MN_OK)
+        wire_put_id(&e->out, WIRE_ADMITTED, m->id);
+    else
+        refuse(e, m->id, st, err.msg, 0);
+    flush(e);
+    pthread_mutex_unlock(&e->out_lock);
+}
+
 /* 0: the message is not one that the front sends. */
 static int engine_on_message(engine *e, const wire_message *m) {
     wire_submit submit;
     wire_embed embed;
+    wire_adapter adapter;
     uint64_t id = 0;
     switch (m->type) {
     case WIRE_SUBMIT:
@@ -168,6 +190,11 @@ static int engine_on_message(engine *e, const wire_message *m) {
         if (!wire_get_embed(m, &embed))
             return 0;
         on_embed(e, &embed);
+        return 1;
+    case WIRE_ADAPTER:
+        if (!wire_get_adapter(m, &adapter))
+            return 0;
+        on_adapter(e, &adapter);
         return 1;
     default:
         return 0;
@@ -394,6 +421,42 @@ static int engine_use_template(engine *e, const wire_open *m) {
     return st ? app_fail(a, st) : 0;
 }
 
+/* One line of the list: REQUIRED, SCALE, NAME, PATH. Without one that was loaded later the engine
+ * starts, too. */
+static int open_adapter(engine *e, char *line) {
+    app *a = &e->a;
+    char *rest = line;
+    const char *required = strsep(&rest, "\t");
+    const char *scale = strsep(&rest, "\t");
+    const char *name = strsep(&rest, "\t");
+    if (!rest || !name || !scale)
+        return complain(EXIT_FAILED, "engine: found a list of adapters that cannot be read");
+    const mn_adapter_source source = {.path = rest, .scale = strtof(scale, NULL)};
+    const mn_status st = mn_model_load_adapter(a->model, name, &source, 1, &a->err);
+    if (st && *required == '1')
+        return app_fail(a, st);
+    if (st)
+        note("warning: adapter %s: %s", name, a->err.msg);
+    return 0;
+}
+
+static int open_adapters(engine *e, const wire_open *m) {
+    const mn_adapter_room room = {.size = sizeof room,
+                                  .n_adapters = m->n_adapters,
+                                  .rank = m->adapter_rank,
+                                  .dtype = m->adapter_type};
+    char *lines = strndup(m->adapters.ptr ? m->adapters.ptr : "", (size_t)m->adapters.len);
+    char *rest = lines;
+    if (!lines)
+        return no_memory();
+    const mn_status st = mn_model_set_adapter_room(e->a.model, &room, &e->a.err);
+    int code = st ? app_fail(&e->a, st) : 0;
+    while (!code && rest && *rest)
+        code = open_adapter(e, strsep(&rest, "\n"));
+    free(lines);
+    return code;
+}
+
 /* 0, or the exit code with the error printed. */
 static int open_sessions(engine *e, const wire_open *m) {
     mn_session_params params = {.n_seq = m->n_seq, .kv_bytes = m->kv_bytes};
@@ -404,6 +467,8 @@ static int open_sessions(engine *e, const wire_open *m) {
         code = exclude(e, m);
     if (code == 0)
         code = engine_use_template(e, m);
+    if (code == 0)
+        code = open_adapters(e, m);
     if (code == 0 && !params.n_seq)
         params.n_seq = may_be_gpu(&e->a) ? GPU_SEQUENCES : CPU_SEQUENCES;
     const int generates = code == 0 && !embed_work_is_encoder(&e->a);

@@ -12,5 +12,8 @@ typedef struct {
     arg_count keep_alive;
     int insecure, embeddings, no_cache, metrics_open, metrics_names, manage, all_models, log_format;
     arg_texts models, replicas, more_replicas, aliases, origins;
+    arg_texts loras; /* [NAME=]FILE[:SCALE] */
+    int64_t max_loras, max_lora_rank;
+    int lora_type;
 } serve_flags;
 #endif

@@ -179,6 +179,7 @@ static void gen_send(generation *g) {
     m.priority = a->ask.priority > 0 ? MN_PRIORITY_LOW : MN_PRIORITY_NORMAL;
     m.cache_salt = salt_of(a);
     m.sample.min_new = (uint32_t)a->ask.min_tokens;
+    m.sample.adapter = adapters_of(a->m, a->ask.model);
     if (a->echo && a->ask.logprobs && g->index % (uint32_t)a->ask.n == 0)
         m.flags |= MN_SUBMIT_PROMPT_LOGPROBS;
     if (!g->max_new)
@@ -361,6 +362,8 @@ static void on_progress(generation *g, const wire_event *m) {
 static void on_admitted(void *arg, const engine_link *l, uint64_t id) {
     const served *model = arg;
     generation *g = find_on(model->s, l, id);
+    if (!g)
+        adapters_changed(model->s, l, id, NULL);
     if (!g || g->admitted)
         return;
     g->admitted = 1;
@@ -395,7 +398,7 @@ static void on_refused(void *arg, const engine_link *l, const wire_refused *m) {
     generation *g = find_on(s, l, m->id);
     if (g)
         answer_refused(g->answer, g, m);
-    else
+    else if (!adapters_changed(s, l, m->id, &m->message))
         embeddings_refused(s, l, m);
 }
 
@@ -462,6 +465,7 @@ static void on_down(void *arg, engine_link *l, int crashed) {
         a = next;
     }
     embeddings_down(s, l, crashed);
+    adapters_down(s, l);
     generations_resume(s);
     embeddings_resume(s);
 }

@@ -59,7 +59,16 @@ static void put_model(const served *m, const char *name, mn_text *out) {
     mn_text_puts(out, "}");
 }
 
-/* The model by its name and by its aliases. last: the name that was put last. */
+/* "MODEL:ADAPTER" */
+static void put_adapter(const served *m, const served_adapter *a, mn_text *out) {
+    char name[640];
+    snprintf(name, sizeof name, "%s:%s", m->name, a->name);
+    mn_text_puts(out, ",");
+    put_model(m, name, out);
+}
+
+/* The model by its name and by its aliases, and with each of its adapters. last: the name that was
+ * put last. */
 static void put_names(const served *m, const char **last, mn_text *out) {
     const arg_texts *aliases = &m->own.aliases;
     mn_text_puts(out, *last ? "," : "");
@@ -73,6 +82,8 @@ static void put_names(const served *m, const char **last, mn_text *out) {
         put_model(m, name, out);
         *last = name;
     }
+    for (unsigned i = 0; i < m->adapters.n; i++)
+        put_adapter(m, &m->adapters.v[i], out);
 }
 
 void route_models(serve *s, http_request *r) {

@@ -44,6 +44,7 @@ void models_free(serve *s) {
         model_free_engines(m);
         model_close_text(m);
         model_free_settings(m);
+        adapters_free(m);
         free(m->name);
         free(m);
     }
@@ -73,6 +74,17 @@ static int model_has_name(const served *m, const char *name, int any) {
     return 0;
 }
 
+/* 1 if the name is "MODEL:ADAPTER", or the adapter's alone. */
+static int model_has_adapter(const served *m, const char *name) {
+    char model[512];
+    const char *adapter = adapters_of(m, name);
+    if (!adapter || !strcmp(name, adapter))
+        return adapter != NULL;
+    const size_t n = strlen(name) - strlen(adapter) - 1;
+    snprintf(model, sizeof model, "%.*s", (int)n, name);
+    return n < sizeof model && model_has_name(m, model, 0);
+}
+
 /* "org/repo" of "org/repo:Q8_0", where no other model of the repository is here. */
 static served *find_without_quant(const models *all, const char *name) {
     const size_t n = strlen(name);
@@ -99,6 +111,9 @@ served *models_find(const serve *s, const char *name) {
     served *m = find_by_name(&s->models, name, 0);
     if (!m)
         m = find_without_quant(&s->models, name);
+    for (unsigned i = 0; i < s->models.n && !m; i++)
+        if (model_has_adapter(s->models.v[i], name))
+            m = s->models.v[i];
     return m ? m : find_by_name(&s->models, name, 1);
 }
 
@@ -574,6 +589,11 @@ void models_tick(serve *s, double now) {
 
 int models_begin(serve *s) {
     const models *all = &s->models;
+    int code = 0;
+    for (unsigned i = 0; i < all->n && !code; i++)
+        code = adapters_read_flags(all->v[i]);
+    if (code)
+        return code;
     if (!models_are_several(s)) {
         all->v[0]->phase = MODEL_STARTING;
         all->v[0]->asked = 1;

@@ -34,6 +34,7 @@
 #ifndef MINERVA_SERVE_MODELS_H
 #define MINERVA_SERVE_MODELS_H
 #include "app.h"
+#include "serve/adapters.h"
 #include "serve/engine_link.h"
 #include "serve/flags.h"
 #include "serve/http.h"
@@ -70,6 +71,7 @@ typedef struct served {
     app_flags flags;
     sampling_flags sampling;
     double keep_alive; /* seconds without requests before it is unloaded; below 0: it stays */
+    served_adapters adapters;
     double stay; /* the same while it is loaded: keep_alive, or what a request has asked for */
     /* ---- its life ---- */
     model_phase phase;

@@ -33,8 +33,8 @@ static int copy_settings(served *m, const serve_flags *own, const app_flags *fla
     m->flags = *flags;
     m->sampling = *sampling;
     arg_texts *const lists[] = {
-        &m->own.replicas,  &m->own.more_replicas,     &m->own.aliases,        &m->own.origins,
-        &m->sampling.stop, &m->sampling.dry_breakers, &m->sampling.bias_texts};
+        &m->own.replicas,  &m->own.more_replicas,     &m->own.aliases,         &m->own.origins,
+        &m->sampling.stop, &m->sampling.dry_breakers, &m->sampling.bias_texts, &m->own.loras};
     int ok = 1;
     for (size_t i = 0; i < MN_COUNT(lists); i++)
         ok &= copy_texts(lists[i]);
@@ -52,6 +52,7 @@ void model_free_settings(served *m) {
     args_free_texts(&m->own.more_replicas);
     args_free_texts(&m->own.aliases);
     args_free_texts(&m->own.origins);
+    args_free_texts(&m->own.loras);
     sampling_free(&m->sampling);
     m->stops = (arg_texts){0};
 }
@@ -502,6 +503,9 @@ static int check_several(const serve *s) {
     if (s->flags->aliases.n)
         return complain(EXIT_USAGE, "found --alias with several models, expected alias = NAME in "
                                     "the sections of a file of --models");
+    if (s->flags->loras.n)
+        return complain(EXIT_USAGE, "found --lora with several models, expected lora = FILE in the "
+                                    "sections of a file of --models");
     return 0;
 }
 

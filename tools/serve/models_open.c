@@ -149,6 +149,7 @@ static void set_open(served *m) {
     open->chat_template = model_str_of(m->chat_template ? m->chat_template : own->chat_template);
     if (own->chat_template && !m->chat_template)
         open->flags |= WIRE_TEMPLATE_NAMED;
+    adapters_put_open(m);
 }
 
 int model_start(served *m) {

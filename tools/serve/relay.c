@@ -508,6 +508,7 @@ static int relay_check_flags(const serve_flags *f, const app_flags *app) {
                 {f->embeddings, "--embeddings"},
                 {f->no_cache, "--no-prefix-cache"},
                 {f->aliases.n != 0, "--alias"},
+                {f->loras.n || f->max_loras, "--lora and --max-loras"},
                 {f->chat_template != NULL, "--chat-template"},
                 {f->models_file != NULL, "--models"},
                 {f->all_models, "--all-models"},

@@ -57,6 +57,8 @@ static const route routes[] = {
     {"GET", "/models", route_models},
     {"POST", "/models/load", route_load},
     {"POST", "/models/unload", route_unload},
+    {"POST", "/v1/load_lora_adapter", route_load_adapter},
+    {"POST", "/v1/unload_lora_adapter", route_unload_adapter},
     {"POST", "/tokenize", route_tokenize},
     {"POST", "/detokenize", route_detokenize},
     {"GET", "/health", route_ready},

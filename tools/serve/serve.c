@@ -101,14 +101,25 @@ static const arg_row load_rows[] = {
      "ping, drain, engine-timeout; SIGHUP reads it again"},
     {"--drain", "S", ARG_INT, F(drain), 0, 86400, NULL,
      "after SIGTERM, seconds for the answers that run (default: 30)"},
+    {"--lora", "[NAME=]FILE[:SCALE]", ARG_TEXTS, F(loras), 1, 0, NULL,
+     "an adapter (LoRA) that requests choose as model MODEL:NAME (default: the\nfile's name); may "
+     "be given several times"},
+    {"--max-loras", "N", ARG_INT, F(max_loras), 0, 4096, NULL,
+     "room for so many adapters at once, on all matrices, as /v1/load_lora_adapter\nneeds it "
+     "(default, and 0: for those of --lora alone)"},
+    {"--max-lora-rank", "R", ARG_INT, F(max_lora_rank), 0, 4096, NULL,
+     "with --max-loras: the largest rank (default: 16)"},
+    {"--lora-type", "TYPE", ARG_CHOICE, F(lora_type), 0, 0, "f32|f16",
+     "type of the adapters on the devices (default: f32)"},
     {"--chat-template", "F|NAME", ARG_FILE, F(chat_template), 0, 0, NULL,
      "instead of the model's own: a file, the name of another one in the model,\nor chatml gemma "
      "llama2 llama3 mistral phi3 zephyr"},
 };
 
 const arg_row *serve_model_setting(const char *name) {
-    static const char *const names[] = {"alias",      "parallel",      "kv-size", "no-prefix-cache",
-                                        "embeddings", "chat-template", "replicas"};
+    static const char *const names[] = {
+        "alias",    "parallel", "kv-size",   "no-prefix-cache", "embeddings", "chat-template",
+        "replicas", "lora",     "max-loras", "max-lora-rank",   "lora-type"};
     const struct {
         const arg_row *rows;
         size_t n;
@@ -561,6 +572,7 @@ int cmd_serve(int argc, char **argv) {
     args_free_texts(&own.replicas);
     args_free_texts(&own.more_replicas);
     args_free_texts(&own.aliases);
+    args_free_texts(&own.loras);
     args_free_texts(&own.origins);
     sampling_free(&sampling);
     return code;

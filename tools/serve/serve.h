@@ -39,13 +39,14 @@ typedef struct serve {
     access_rules access;
     struct relay *relay; /* instead of engines: --replicas URL; else NULL */
     unsigned n_per_key[256];
-    struct tasks *tasks;                   /* threads that read long requests; NULL: none */
-    struct generation *table[SERVE_TABLE]; /* by id; those that engines know or will */
-    struct answer *answers;                /* all that run */
-    struct responses_store *responses;     /* of /v1/responses; NULL: none is kept */
-    struct embedding *embeddings;          /* requests that wait for vectors */
-    unsigned n_generations;                /* of them, not finished */
-    unsigned n_reading;                    /* requests of generations that threads read */
+    struct tasks *tasks;                    /* threads that read long requests; NULL: none */
+    struct generation *table[SERVE_TABLE];  /* by id; those that engines know or will */
+    struct answer *answers;                 /* all that run */
+    struct responses_store *responses;      /* of /v1/responses; NULL: none is kept */
+    struct embedding *embeddings;           /* requests that wait for vectors */
+    struct adapter_change *adapter_changes; /* requests that wait for engines (adapters.c) */
+    unsigned n_generations;                 /* of them, not finished */
+    unsigned n_reading;                     /* requests of generations that threads read */
     uint64_t next_id;
     unsigned n_trims; /* that are left, once no request is */
     metrics metrics;  /* of all requests; each model has its own of generations */
@@ -128,6 +129,8 @@ void route_models(serve *s, http_request *r);
 void route_model(serve *s, http_request *r); /* /v1/models/ID */
 void route_load(serve *s, http_request *r);
 void route_unload(serve *s, http_request *r);
+void route_load_adapter(serve *s, http_request *r);
+void route_unload_adapter(serve *s, http_request *r);
 void route_live(serve *s, http_request *r);
 void route_ready(serve *s, http_request *r);
 void route_metrics(serve *s, http_request *r);

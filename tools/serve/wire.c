@@ -162,6 +162,18 @@ static void pass_open(pass *p, wire_open *m) {
     i32(p, &m->n_cpu_moe);
     text(p, &m->tensor_devices);
     text(p, &m->device_memory);
+    text(p, &m->adapters);
+    u32(p, &m->n_adapters);
+    u32(p, &m->adapter_rank);
+    u32(p, &m->adapter_type);
+}
+
+static void pass_adapter(pass *p, wire_adapter *m) {
+    u64(p, &m->id);
+    u32(p, &m->unloads);
+    f32(p, &m->scale);
+    text(p, &m->name);
+    text(p, &m->path);
 }
 
 /* mn_sample_params without the bias, whose two arrays are the message's. */
@@ -178,6 +190,7 @@ static void pass_sample(pass *p, mn_sample_params *s) {
     u32(p, &s->min_new);
     u32(p, &s->flags);
     zstring(p, &s->samplers);
+    zstring(p, &s->adapter);
 }
 
 /* The breakers of DRY; has_breakers 0: the default ones. */
@@ -352,6 +365,7 @@ static void wire_end(mn_text *out, size_t at) {
 PUT(open, WIRE_OPEN)
 PUT(submit, WIRE_SUBMIT)
 PUT(embed, WIRE_EMBED)
+PUT(adapter, WIRE_ADAPTER)
 PUT(ready, WIRE_READY)
 PUT(refused, WIRE_REFUSED)
 PUT(event, WIRE_EVENT)
@@ -427,6 +441,7 @@ void wire_free(wire_in *in) {
 GET(open)
 GET(submit)
 GET(embed)
+GET(adapter)
 GET(ready)
 GET(refused)
 GET(event)

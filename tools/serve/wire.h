@@ -6,16 +6,16 @@
  * trusts the other's bytes: a length that exceeds the message, an array that exceeds a limit and
  * an unknown type are errors of the reader, never accesses outside the message.
  *
- * Front to engine: OPEN once, then SUBMIT, ABORT and EMBED. Engine to front: READY once, then for
- * each SUBMIT either REFUSED or ADMITTED and the EVENTs of its choices, for each EMBED a VECTOR or
- * REFUSED, and BEAT about twice a second. REFUSED in place of READY says why the model cannot be
- * opened. */
+ * Front to engine: OPEN once, then SUBMIT, ABORT, EMBED and ADAPTER. Engine to front: READY once,
+ * then for each SUBMIT either REFUSED or ADMITTED and the EVENTs of its choices, for each EMBED a
+ * VECTOR or REFUSED, for each ADAPTER either ADMITTED or REFUSED, and BEAT about twice a second.
+ * REFUSED in place of READY says why the model cannot be opened. */
 #ifndef MINERVA_SERVE_WIRE_H
 #define MINERVA_SERVE_WIRE_H
 #include "text_buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 9u
+#define WIRE_VERSION 10u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -25,6 +25,7 @@ typedef enum {
     WIRE_SUBMIT,
     WIRE_ABORT,
     WIRE_EMBED,
+    WIRE_ADAPTER,
     WIRE_READY = 64,
     WIRE_ADMITTED,
     WIRE_REFUSED,
@@ -57,7 +58,18 @@ typedef struct {
     mn_str cache_dir, cache_disk; /* empty: the settings */
     int32_t n_cpu_moe;            /* -1: not given */
     mn_str tensor_devices, device_memory;
+    /* lines "REQUIRED\tSCALE\tNAME\tPATH\n", REQUIRED 0 or 1; the room: mn_adapter_room */
+    mn_str adapters;
+    uint32_t n_adapters, adapter_rank, adapter_type, pad_adapters;
 } wire_open;
+
+/* An adapter is loaded, or unloaded. */
+typedef struct {
+    uint64_t id;
+    uint32_t unloads;
+    float scale;
+    mn_str name, path;
+} wire_adapter;
 
 /* A generation: the prompt, then the n_drawn ids that an earlier engine drew. */
 typedef struct {
@@ -142,6 +154,7 @@ void wire_put_open(mn_text *out, const wire_open *m);
 void wire_put_submit(mn_text *out, const wire_submit *m);
 void wire_put_id(mn_text *out, wire_type type, uint64_t id); /* ABORT, ADMITTED */
 void wire_put_embed(mn_text *out, const wire_embed *m);
+void wire_put_adapter(mn_text *out, const wire_adapter *m);
 void wire_put_ready(mn_text *out, const wire_ready *m);
 void wire_put_refused(mn_text *out, const wire_refused *m);
 void wire_put_event(mn_text *out, const wire_event *m);
@@ -174,6 +187,7 @@ int wire_get_open(const wire_message *m, wire_open *out);
 int wire_get_submit(const wire_message *m, wire_submit *out);
 int wire_get_id(const wire_message *m, uint64_t *id);
 int wire_get_embed(const wire_message *m, wire_embed *out);
+int wire_get_adapter(const wire_message *m, wire_adapter *out);
 int wire_get_ready(const wire_message *m, wire_ready *out);
 int wire_get_refused(const wire_message *m, wire_refused *out);
 int wire_get_event(const wire_message *m, wire_event *out);

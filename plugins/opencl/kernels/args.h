@@ -235,6 +235,16 @@ typedef struct {
     int W;
 } ocl_conv_args;
 
+/* Of LORA: a [n_adapters, Q, K], b [n_adapters, N, Q]. */
+typedef struct {
+    int T;
+    int K;
+    int N;
+    int Q;
+    int n_adapters;
+    int half_width;
+} ocl_lora_args;
+
 /* mng_scan of gpu_host. */
 typedef struct {
     ocl_states s;
@@ -277,6 +287,7 @@ OCL_SIZE(ocl_step_op, 400)
 OCL_SIZE(ocl_sample_args, 32)
 OCL_SIZE(ocl_states, 40)
 OCL_SIZE(ocl_conv_args, 48)
+OCL_SIZE(ocl_lora_args, 24)
 OCL_SIZE(ocl_scan_args, 104)
 #undef OCL_SIZE
 

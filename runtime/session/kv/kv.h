@@ -158,6 +158,7 @@ typedef struct {
     uint32_t parts;     /* another: there the text parts from others; 0: none */
     bool shares;        /* blocks with others, through the prefix cache */
     uint64_t salt;      /* of its blocks */
+    uint64_t adapter;   /* what they were computed with: its digest; 0: none */
     uint32_t n_blocks;  /* of the prefix cache: already looked up or added */
     uint64_t hash[2];   /* of their tokens */
     mn_disk_load *load; /* of the blocks behind them; NULL: none */
@@ -191,8 +192,9 @@ void mn_kv_free(mn_kv *kv);
 /* With a new engine: all pages are free, all rows empty. packed: [engine->in.total]. */
 mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *err);
 void mn_kv_unplace(mn_kv *kv);
-/* An empty slot begins: with others' blocks where it shares any (salt: of its own and theirs). */
-void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt);
+/* An empty slot begins: with others' blocks where it shares any (salt, adapter: of its own and
+ * theirs). */
+void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt, uint64_t adapter);
 /* The text that an encoder is to read for the slot, which begins, has n tokens. */
 static inline void mn_kv_set_text(mn_kv *kv, uint32_t slot, uint32_t n) {
     kv->slots[slot].n_text = n;

@@ -209,7 +209,7 @@ static void forget_blocks(mn_kv *kv, uint32_t slot, uint32_t n_positions) {
         return;
     q->n_blocks = 0;
     q->hash[0] = q->salt;
-    q->hash[1] = 0;
+    q->hash[1] = q->adapter;
 }
 
 mn_status mn_pages_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_error *err) {

@@ -4,9 +4,9 @@
  * Tokens are counted in blocks, the least common multiple of the groups' pages. A node is one block
  * after all blocks before it, found by a keyed 128-bit hash (SipHash, Aumasson and Bernstein 2012;
  * the key is of this session alone, so that nobody can make two prompts collide) of these tokens
- * and the request's salt: equal keys and values follow from equal tokens. It names the pages of
- * each group; of a group with a window it may have none, which does no harm where the next row does
- * not see that block.
+ * and the request's salt and adapter: equal keys and values follow from equal tokens. It names the
+ * pages of each group; of a group with a window it may have none, which does no harm where the next
+ * row does not see that block.
  * The node does not hold its pages: pool.c keeps those that no sequence holds and calls
  * mn_prefix_evict when it needs the room. All of it belongs to one engine. */
 #include "session/kv/pool.h"
@@ -102,9 +102,10 @@ void mn_prefix_hash(const mn_prefix *x, const int32_t *tokens, uint32_t b, uint6
     mn_hash_keyed(x->key, h, tokens + from, bytes, h);
 }
 
-static void hash_begin(uint64_t salt, uint64_t h[2]) {
-    h[0] = salt;
-    h[1] = 0;
+/* In front of the first block. */
+static void hash_begin(const mn_kv_slot *q, uint64_t h[2]) {
+    h[0] = q->salt;
+    h[1] = q->adapter;
 }
 
 static int32_t *head_of(const mn_prefix *x, const uint64_t h[2]) {
@@ -245,12 +246,12 @@ static bool names_group(const mn_kv *kv, int32_t node, uint32_t group) {
 }
 
 /* How many blocks of the tokens are known, as many as can be used; path: their nodes. */
-static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, uint64_t salt) {
+static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, const mn_kv_slot *q) {
     mn_prefix *x = &kv->prefix;
     uint32_t run[MN_MAX_KV_GROUP] = {0}; /* blocks up to here that the group has */
     uint32_t best = 0;
     uint64_t h[2];
-    hash_begin(salt, h);
+    hash_begin(q, h);
     for (uint32_t b = 0; (b + 1) * x->block <= n; b++) {
         bool usable = true;
         mn_prefix_hash(x, tokens, b, h);
@@ -303,11 +304,12 @@ static void take_group(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t n_bloc
     mn_tables_changed(kv, group, slot, lo, hi);
 }
 
-void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt) {
+void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt, uint64_t adapter) {
     mn_kv_slot *q = &kv->slots[slot];
     q->shares = shares;
     q->salt = salt;
     q->n_text = 0;
+    q->adapter = adapter;
     mn_kv_forget(kv, slot);
 }
 
@@ -318,7 +320,7 @@ void mn_kv_forget(mn_kv *kv, uint32_t slot) {
     q->has_text = false;
     mn_state_forget(kv, slot);
     q->n_blocks = 0;
-    hash_begin(q->salt, q->hash);
+    hash_begin(q, q->hash);
 }
 
 /* A text that others share farther than to the state that is left of them: it keeps one where they
@@ -343,7 +345,7 @@ uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     mn_prefix *x = &kv->prefix;
     if (!x->block || !q->shares)
         return 0;
-    const uint32_t n_blocks = prefix_look_up(kv, text.tokens, text.n_tokens - 1, q->salt);
+    const uint32_t n_blocks = prefix_look_up(kv, text.tokens, text.n_tokens - 1, q);
     for (uint32_t i = 0; i < kv->n_groups; i++)
         take_group(kv, slot, i, n_blocks);
     for (; q->n_blocks < n_blocks; q->n_blocks++)

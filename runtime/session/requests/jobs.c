@@ -11,6 +11,7 @@ void mn_job_free(mn_job *job) {
     mn_free(job->bias);
     mn_guide_free(job->guide);
     mn_free(job->breakers);
+    mn_adapter_release(job->adapters, job->adapter);
     mn_free(job->prompt_logprobs);
     mn_free(job->prompt_top_ids);
     mn_free(job->prompt_top_logprobs);
@@ -107,6 +108,7 @@ static mn_job *make_job(const mn_limits *l, const mn_request_params *p,
     job->flags = p->flags;
     job->priority = p->priority;
     job->cache_salt = p->cache_salt;
+    job->adapters = l->model->adapters;
     job->user = p->user;
     job->submitted_ns = mn_now_ns();
     return job;
@@ -157,6 +159,17 @@ static mn_status make_breakers(const mn_limits *l, mn_job *jobs, const mn_sample
         if (!job->breakers)
             return mn_fail_memory(err, bytes);
         memcpy(job->breakers, jobs->breakers, bytes);
+    }
+    return st;
+}
+
+/* All choices have the request's adapter. */
+static mn_status find_adapters(const mn_limits *l, mn_job *jobs, const mn_sample_params *sample,
+                               mn_error *err) {
+    mn_status st = mn_params_adapter(l, sample, &jobs->adapter, err);
+    for (mn_job *job = jobs->next; job && !st; job = job->next) {
+        job->adapter = jobs->adapter;
+        mn_adapter_hold(job->adapters, job->adapter);
     }
     return st;
 }
@@ -255,6 +268,8 @@ mn_status mn_requests_submit(mn_requests *r, const mn_limits *l, const mn_reques
     st = make_guides(l, jobs, &from, err);
     if (!st)
         st = make_breakers(l, jobs, &sample, err);
+    if (!st)
+        st = find_adapters(l, jobs, &sample, err);
     if (st)
         jobs_free(jobs);
     else

@@ -102,6 +102,18 @@ mn_status mn_params_check_bias(const mn_limits *l, const mn_sample_params *p, mn
     return MN_OK;
 }
 
+mn_status mn_params_adapter(const mn_limits *l, const mn_sample_params *p, const mn_adapter **out,
+                            mn_error *err) {
+    *out = NULL;
+    if (p->adapter && !*p->adapter)
+        return MN_OK;
+    if (p->adapter)
+        return mn_adapter_find(l->model->adapters, p->adapter, out, err);
+    mn_adapter_hold(l->model->adapters, l->adapter);
+    *out = l->adapter;
+    return MN_OK;
+}
+
 static mn_status check_constraint(const mn_limits *l, const mn_sample_params *p,
                                   const mn_slot_params *slot, mn_error *err) {
     if (!p->constraint)

@@ -176,6 +176,8 @@ void mn_job_end(mn_requests *r, mn_job *job, int32_t finish, const mn_error *why
     else
         unlink_waiting(r, job);
     job->slot = -1;
+    mn_adapter_release(job->adapters, job->adapter);
+    job->adapter = NULL;
     job->next = r->ended;
     r->ended = job;
 }

@@ -39,6 +39,7 @@ typedef struct {
         n_text; /* tokens of a text that an encoder can read: rows of a step; 0: there is none */
     atomic_uint max_positions; /* that one sequence can have, alone in the KV cache */
     atomic_uint refused;       /* 1 << MN_RUN_*: programs that the device cannot compile */
+    const mn_adapter *adapter; /* where parameters name none; NULL: none */
 } mn_limits;
 
 /* One choice of a request: a sequence that waits, or that runs in a slot. jobs.c makes it, the
@@ -69,6 +70,8 @@ struct mn_job {
     mn_logit_bias *bias;
     uint32_t n_bias;
     uint32_t *breakers;                      /* of DRY; NULL: none */
+    mn_adapters *adapters;                   /* the model's, of which it holds `adapter` */
+    const mn_adapter *adapter;               /* NULL: none */
     float mu;                                /* of mirostat, behind the last id of tokens */
     mn_guide *guide;                         /* NULL: no constraint */
     uint64_t n_drafted, n_accepted, n_steps; /* as in its last event */
@@ -116,6 +119,10 @@ mn_status mn_params_take(const mn_sample_params *given, mn_sample_params *out, m
 mn_status mn_params_check_bias(const mn_limits *l, const mn_sample_params *p, mn_error *err);
 /* What SAMPLE reads, with the model's stop ids and the caller's; without max_new. */
 mn_status mn_params_of_slot(const mn_limits *l, const mn_sample_params *p, mn_slot_params *out,
+                            mn_error *err);
+
+/* The adapter that the parameters name, or the session's, with one holder more; NULL: none. */
+mn_status mn_params_adapter(const mn_limits *l, const mn_sample_params *p, const mn_adapter **out,
                             mn_error *err);
 
 /* ---- samplers.c ------------------------------------------------------------------------------ */

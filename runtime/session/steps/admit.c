@@ -23,13 +23,15 @@ static void seat_job(mn_steps *s, mn_job *job, uint32_t slot) {
     q->bias = job->bias;
     q->n_bias = job->n_bias;
     q->breakers = job->breakers;
+    q->adapter = job->adapter;
     q->samplers = mn_samplers_need(&job->params);
     q->mu = job->mu;
     q->guide = job->guide;
     q->spec.host_paced = false;
     q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;
     q->epoch++;
-    mn_kv_begin(&s->kv, slot, !(job->flags & MN_SUBMIT_NO_CACHE), job->cache_salt);
+    mn_kv_begin(&s->kv, slot, !(job->flags & MN_SUBMIT_NO_CACHE), job->cache_salt,
+                job->adapter ? job->adapter->digest : 0);
     mn_kv_set_text(&s->kv, slot, job->n_text);
     if (mn_job_may_share(job))
         q->n_enqueued = mn_prefix_take(&s->kv, slot, mn_seq_text(q));

@@ -70,9 +70,21 @@ static mn_status wake_programs(mn_steps *s, uint32_t seq, mn_error *err) {
     return st ? st : wake_bias(s, seq, err);
 }
 
+mn_status mn_slot_adapt(mn_steps *s, uint32_t seq, mn_error *err) {
+    const mn_adapter *a = s->seqs[seq].adapter;
+    if (!a || s->adapted[a->slot] == a->order)
+        return MN_OK;
+    const mn_status st = mn_engine_write_adapter(s->engine, a->slot, mn_adapter_fill, a, err);
+    if (!st)
+        s->adapted[a->slot] = a->order;
+    return st;
+}
+
 mn_status mn_slot_wake(mn_steps *s, uint32_t seq, mn_error *err) {
     const mn_sequence *q = &s->seqs[seq];
     mn_status st = wake_programs(s, seq, err);
+    if (!st)
+        st = mn_slot_adapt(s, seq, err);
     if (st)
         return st;
     const mn_slot state = {
@@ -97,6 +109,7 @@ bool mn_slot_claim(mn_steps *s, uint32_t *seq) {
         q->samplers = false;
         q->elsewhere = false;
         q->breakers = NULL;
+        q->adapter = NULL;
         q->spec.host_paced = false;
         q->guide = NULL;
         q->n_bias = 0;
@@ -105,7 +118,7 @@ bool mn_slot_claim(mn_steps *s, uint32_t *seq) {
         q->n_enqueued = 0;
         q->n_restore = 0;
         q->order = ++s->n_orders;
-        mn_kv_begin(&s->kv, i, false, 0);
+        mn_kv_begin(&s->kv, i, false, 0, 0);
         mn_drafts_begin(&s->drafts, &q->spec);
         s->turns[s->n_turns++] = i;
         *seq = i;
@@ -157,6 +170,9 @@ void mn_slot_release(mn_steps *s, uint32_t seq) {
     mn_guide_free(q->own_guide);
     q->own_guide = NULL;
     q->guide = NULL;
+    if (!q->job) /* else the job holds it */
+        mn_adapter_release(s->model->adapters, q->adapter);
+    q->adapter = NULL;
     q->used = false;
     q->running = false;
     q->job = NULL;

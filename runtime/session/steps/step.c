@@ -50,6 +50,7 @@ void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal
         s->packed[l->src + row] = literal ? q->tokens[pos] : ~(int32_t)seq;
         s->packed[l->pos + row] = literal ? (int32_t)pos : -1;
         s->packed[l->row_slot + row] = (int32_t)seq;
+        mn_step_adapt_row(s, row, q);
     }
     if (q->n_text)
         s->packed[l->text_length + seq] = (int32_t)q->n_text;
@@ -87,6 +88,7 @@ void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
     const uint32_t at = b->size.n_out++;
     s->packed[l->out_row + at] = (int32_t)b->size.n_rows - 1;
     s->packed[l->out_slot + at] = q->elsewhere ? -1 : (int32_t)seq;
+    mn_step_adapt_output(s, at, q);
     b->step->outs[at] = (mn_pending_output){
         .seq = (int32_t)seq, .epoch = q->epoch, .draft = -1, .elsewhere = q->elsewhere};
     b->scores = b->scores || q->scores;
@@ -130,6 +132,7 @@ void mn_step_add_scores(mn_step_builder *b, uint32_t seq, uint32_t n) {
         const uint32_t at = b->size.n_out++;
         s->packed[l->out_row + at] = (int32_t)row;
         s->packed[l->target + at] = q->tokens[behind];
+        mn_step_adapt_output(s, at, q);
         b->step->outs[at] = (mn_pending_output){
             .seq = (int32_t)seq, .epoch = q->epoch, .scored = behind, .draft = -1};
         b->scores = true;

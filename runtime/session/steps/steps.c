@@ -21,6 +21,8 @@ void mn_steps_free(mn_steps *s) {
         mn_free(s->seqs[i].own_bias);
         mn_free(s->seqs[i].own_breakers);
         mn_guide_free(s->seqs[i].own_guide);
+        if (s->seqs[i].used && !s->seqs[i].job)
+            mn_adapter_release(s->model->adapters, s->seqs[i].adapter);
     }
     mn_kv_free(&s->kv);
     mn_free(s->seqs);
@@ -32,6 +34,8 @@ void mn_steps_free(mn_steps *s) {
 /* ---- with an engine -------------------------------------------------------------------------- */
 mn_status mn_steps_place(mn_steps *s, uint32_t ring_size, mn_error *err) {
     const uint32_t total = s->engine->in.total;
+    const mn_lora_room *room = s->model->canonical->room;
+    s->adapted = mn_calloc(room ? room->n : 1, sizeof *s->adapted);
     s->ring_size = ring_size;
     s->ring = mn_calloc(s->ring_size, sizeof *s->ring);
     s->packed = mn_calloc(total, sizeof *s->packed);
@@ -39,7 +43,7 @@ mn_status mn_steps_place(mn_steps *s, uint32_t ring_size, mn_error *err) {
     const size_t n_rows = (size_t)s->graph->hp.n_kv * s->n_seq;
     s->ranges = mn_alloc(n_rows + 1, sizeof *s->ranges);
     s->sampler_rows = mn_alloc(s->n_outputs, sizeof *s->sampler_rows);
-    bool ok = s->ring && s->packed && s->sent && s->ranges && s->sampler_rows;
+    bool ok = s->adapted && s->ring && s->packed && s->sent && s->ranges && s->sampler_rows;
     for (uint32_t i = 0; ok && i < s->ring_size; i++) {
         mn_pending_step *step = &s->ring[i];
         step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
@@ -69,6 +73,7 @@ void mn_steps_unplace(mn_steps *s) {
         mn_free(s->ring[i].prefilled);
         mn_free(s->ring[i].spans);
     }
+    mn_free(s->adapted);
     mn_free(s->ring);
     mn_free(s->packed);
     mn_free(s->sent);
@@ -78,6 +83,7 @@ void mn_steps_unplace(mn_steps *s) {
     mn_kv_unplace(&s->kv);
     mn_masks_free(&s->guides);
     s->engine = NULL;
+    s->adapted = NULL;
     s->ring = NULL;
     s->packed = NULL;
     s->sent = NULL;

@@ -85,7 +85,8 @@ typedef struct {
     bool elsewhere;           /* which the device lacks: the engine's sampler draws */
     const uint32_t *breakers; /* of DRY: own_breakers, or the job's; NULL: none */
     uint32_t *own_breakers;
-    float mu;    /* of mirostat, behind the last id of tokens */
+    float mu;                  /* of mirostat, behind the last id of tokens */
+    const mn_adapter *adapter; /* held, or the job's; NULL: none */
     mn_job *job; /* the choice of a request that it computes; NULL: it is of mn_seq_create */
 } mn_sequence;
 
@@ -170,6 +171,7 @@ typedef struct {
     mn_model *model;
     const mn_model_graph *graph;
     mn_engine *engine; /* NULL: none since a device was lost; every call tries to get one */
+    uint64_t *adapted; /* [places for adapters]: mn_adapter.order of what the engine has there */
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     mn_limits limits;
     mn_kv kv;
@@ -224,6 +226,8 @@ void mn_steps_tell(const mn_steps *s, mn_step_profile step, uint64_t begin_ns);
 /* A slot that is free, with an empty sequence; false: none is. */
 bool mn_slot_claim(mn_steps *s, uint32_t *seq);
 void mn_slot_release(mn_steps *s, uint32_t seq);
+/* The engine has the sequence's adapter. */
+mn_status mn_slot_adapt(mn_steps *s, uint32_t seq, mn_error *err);
 /* Writes the slot of a sequence that runs, and makes the programs that it needs. */
 mn_status mn_slot_wake(mn_steps *s, uint32_t seq, mn_error *err);
 /* The sequence has n_positions, whatever was enqueued behind them. Where its state is not known
@@ -291,6 +295,15 @@ mn_status mn_step_move_files(mn_steps *s, mn_error *err);
 bool mn_step_await_files(mn_steps *s);
 
 /* ---- step.c: building and enqueueing --------------------------------------------------------- */
+/* Row `row` of the step, or output `at` of it, is the sequence's: it has its adapter. */
+static inline void mn_step_adapt_row(mn_steps *s, uint32_t row, const mn_sequence *q) {
+    if (q->adapter)
+        s->packed[s->engine->in.adapter + row] = (int32_t)q->adapter->slot;
+}
+static inline void mn_step_adapt_output(mn_steps *s, uint32_t at, const mn_sequence *q) {
+    if (q->adapter)
+        s->packed[s->engine->in.out_adapter + at] = (int32_t)q->adapter->slot;
+}
 /* n rows of the sequence, from n_enqueued on. literal: the tokens themselves; else (n is 1) the id
  * that its slot draws before, at the position where the slot stands then. */
 void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal);

@@ -75,6 +75,18 @@ void cu_lookup_ids(cudaStream_t s, const cu_embed *e) {
     reads(e->row_slot, e->T * 4);
     writes(e->ids, e->T * 4);
 }
+void cu_lora_run(cudaStream_t s, const cu_lora *a) {
+    const int64_t rows = a->T;
+    const int64_t n_x = rows * a->K;
+    const int64_t n_y = rows * a->N;
+    const int64_t n_h = rows * a->Q;
+    (void)s;
+    reads(a->x, n_x * 4);
+    reads(a->y, n_y * 4);
+    reads(a->adapter, rows * 4);
+    writes(a->h, n_h * 4);
+    writes(a->z, n_y * 4);
+}
 void cu_embed_state(cudaStream_t s, const cu_embed *e) {
     (void)s;
     reads(e->src, e->T * 4);

@@ -183,7 +183,8 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
     X(CONV_STATE, 1, mng_state_verdict)                                                            \
     X(SSM_SCAN, 1, mng_state_verdict)                                                              \
     X(GATED_DELTA, 1, mng_state_verdict)                                                           \
-    X(LOOKUP, 1, mng_lookup_verdict)
+    X(LOOKUP, 1, mng_lookup_verdict)                                                               \
+    X(LORA, 1, mng_lora_verdict)
 #define ROW(OP, contract, verdict) &(const mng_op){MN_OP_##OP, contract, verdict, needs, launch},
 const mng_op *const toy_ops[TOY_N_OPS] = {TOY_OPS(ROW)};
 #undef ROW

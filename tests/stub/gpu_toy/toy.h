@@ -101,7 +101,7 @@ mn_status toy_event_join(mn_queue *, void *, mn_error *);
 void toy_event_free(mn_device *, void *);
 
 /* ---- ops.c ----------------------------------------------------------------------------------- */
-enum { TOY_N_OPS = 22 };
+enum { TOY_N_OPS = 23 };
 extern const mng_op *const toy_ops[TOY_N_OPS];
 void toy_weight_shape(const mn_device *, const mn_tensor *, mng_weight *);
 mn_status toy_weight_put(mn_queue *, const mng_weight *, const mnp_source_row *, mn_error *);

@@ -1,0 +1,20 @@
+/* row_order.h -- in which order the rows of q and k stand: GGUF's files have those of some
+ * architectures reordered, so that neighbours rotate together where checkpoints rotate the halves
+ * of a head. */
+#ifndef MN_MODEL_ROW_ORDER_H
+#define MN_MODEL_ROW_ORDER_H
+#include "model/model.h"
+
+/* How the rows of a tensor are ordered beside the rows of another one: heads of `head` rows whose
+ * first `rot` are reordered from halves (i, i + rot/2) to neighbours (2i, 2i+1), or back; rows from
+ * `end` on keep their place. head 0 = no reordering. */
+typedef struct {
+    uint64_t head, rot, end;
+    bool back;
+} mn_row_order;
+uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the row that goes to this one */
+/* How rows of the canonical tensor `name` move from one pairing (MN_ROPE_*) to another. */
+mn_row_order mn_row_order_of(const mn_hparams *h, uint32_t from, uint32_t to, mn_str name);
+/* The layer of "blk.N.", or -1; *rest: what comes behind. */
+int64_t mn_tensor_layer(mn_str name, mn_str *rest);
+#endif
