@@ -35,9 +35,9 @@
  *      +--------------------------------+---------------------------------+
  *                                          damaged, removed as the least recently used, or gone
  *
- * The thread of a store reads and writes the files of pages; open and close read and write the small
- * ones on their caller's. Other functions take its lock for moments only. Blocks are read in front
- * of writes. */
+ * The thread of a store reads and writes the files of pages; open and close read and write the
+ * small ones on their caller's. Other functions take its lock for moments only. Blocks are read in
+ * front of writes. */
 #ifndef MN_DISK_H
 #define MN_DISK_H
 #include "base/base.h"
