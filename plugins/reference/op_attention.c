@@ -38,17 +38,27 @@ static int64_t bucket_among(int64_t m, int64_t n, int64_t max_distance) {
     return bucket < n - 1 ? bucket : n - 1;
 }
 
+/* The bucket of the key at p for the row's query; later keys have a half of their own where both
+ * directions are seen. */
+static int64_t bucket_of(const view *a, int64_t p) {
+    int64_t n = a->biases->rows;
+    int64_t from = 0;
+    int64_t m = a->pos - p;
+    if (a->both_ways)
+        n /= 2;
+    if (a->both_ways && m < 0) {
+        from = n;
+        m = -m;
+    }
+    if (m < 0)
+        m = 0;
+    return from + bucket_among(m, n, a->max_distance);
+}
+
 /* The bias of the key at p for the row's query. */
 static double distance_bias(const view *a, int64_t p) {
     const mnc_weight *w = a->biases;
-    const int64_t d = p - a->pos;
-    int64_t bucket;
-    if (a->both_ways)
-        bucket =
-            bucket_among(d < 0 ? -d : d, w->rows / 2, a->max_distance) + (d > 0 ? w->rows / 2 : 0);
-    else
-        bucket = bucket_among(d < 0 ? -d : 0, w->rows, a->max_distance);
-    const uint8_t *row = mnc_row(w, bucket);
+    const uint8_t *row = mnc_row(w, bucket_of(a, p));
     if (w->dtype.id == MN_F32)
         return ((const float *)(const void *)row)[a->head];
     const uint16_t half = ((const uint16_t *)(const void *)row)[a->head];
