@@ -246,12 +246,13 @@ mn_status mn_engine_write_adapter(mn_engine *e, uint32_t at, mn_adapter_fill_fn 
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 
 /* ---- observe.c: what the products of a step read --------------------------------------------- */
-/* One weight of one product. x: [n_rows, n_each, n_cols]; n_each is 1 where all chosen experts of a
- * row read the same. experts: [n_rows, n_chosen], each in [0, n_mat); NULL: n_mat is 1. Valid
- * during the call. */
+/* One weight of one product. x: [n_rows, n_each, x_cols], of which a product reads the first
+ * n_cols; n_each is 1 where all chosen experts of a row read the same. experts: [n_rows, n_chosen],
+ * each in [0, n_mat); NULL: n_mat is n_each, and matrix i (of head i) reads x[., i, .]. Valid during
+ * the call. */
 typedef struct {
     const mn_tensor_info *weight;
-    uint64_t n_rows, n_each, n_cols, n_mat, n_chosen;
+    uint64_t n_rows, n_each, x_cols, n_cols, n_mat, n_chosen;
     const float *x;
     const int32_t *experts;
 } mn_product_input;

@@ -100,10 +100,14 @@ static bool told_already(const mn_graph *g, const mn_node *n, uint32_t first, ui
     return false;
 }
 
+static uint32_t first_weight(const mn_node *n) {
+    return n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+}
+
 static mn_status tell_weights(const observer *o, const mn_node *n, mn_product_input *in,
                               mn_error *err) {
     const mn_graph *g = &o->e->graph->abi;
-    const uint32_t first = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    const uint32_t first = first_weight(n);
     mn_status st = MN_OK;
     for (uint32_t j = first; j < first + 2 * n->n_out && !st; j += 2) {
         const uint32_t t = (uint32_t)g->operands[n->in_off + j];
@@ -112,7 +116,7 @@ static mn_status tell_weights(const observer *o, const mn_node *n, mn_product_in
         if (!from || told_already(g, n, first, j, root))
             continue;
         in->weight = &from->info;
-        in->n_mat = n->op == MN_OP_LINEAR ? 1 : (uint64_t)g->tensors[t].dim[0];
+        in->n_mat = in->experts ? (uint64_t)g->tensors[t].dim[0] : in->n_each;
         st = o->fn(o->arg, in, err);
     }
     return st;
@@ -122,14 +126,15 @@ static mn_status observe_node(observer *o, mn_engine_segment *s, const mn_node *
     const mn_graph *g = &o->e->graph->abi;
     const uint32_t t = (uint32_t)g->operands[n->in_off];
     const mn_tensor *x = &g->tensors[t];
-    mn_product_input in = {.n_rows = live_rows(o, x), .n_each = 1, .n_cols = 1};
+    const mn_tensor *w = &g->tensors[g->operands[n->in_off + first_weight(n)]];
+    mn_product_input in = {.n_rows = live_rows(o, x), .n_each = 1, .x_cols = 1};
     if (!in.n_rows)
         return MN_OK;
     if (x->alias_of >= 0)
         return mn_fail(err, MN_UNSUPPORTED, "%.*s is a view, which a product reads",
                        MN_STR_ARG(x->name));
     for (uint32_t i = 1; i < x->n_dim; i++)
-        in.n_cols *= (uint64_t)observed_dim(o, x, i);
+        in.x_cols *= (uint64_t)observed_dim(o, x, i);
     mn_status st = fill_copy(o, s, t, &o->x, err);
     if (st)
         return st;
@@ -140,8 +145,11 @@ static mn_status observe_node(observer *o, mn_engine_segment *s, const mn_node *
         in.experts = o->experts.bytes;
         in.n_chosen = (uint64_t)observed_dim(o, &g->tensors[chosen], 1);
         in.n_each = x->n_dim > 2 ? in.n_chosen : 1;
-        in.n_cols /= in.n_each;
+    } else if (w->n_dim > 2) { /* a matrix per head, which leaves the end of its row out */
+        in.n_each = (uint64_t)w->dim[0];
     }
+    in.x_cols /= in.n_each;
+    in.n_cols = w->n_dim > 2 ? (uint64_t)w->dim[2] : in.x_cols;
     return st ? st : tell_weights(o, n, &in, err);
 }
 

@@ -45,7 +45,7 @@ static void add_chosen(mn_imatrix_sums *w, const mn_product_input *in, uint64_t 
         const int32_t expert = in->experts[row * in->n_chosen + j];
         const uint64_t each = in->n_each > 1 ? j : 0;
         if (expert >= 0 && (uint64_t)expert < w->n_mat)
-            add_row(w, (uint64_t)expert, in->x + (row * in->n_each + each) * in->n_cols);
+            add_row(w, (uint64_t)expert, in->x + (row * in->n_each + each) * in->x_cols);
     }
 }
 
@@ -58,7 +58,8 @@ static mn_status on_product(void *arg, const mn_product_input *in, mn_error *err
         if (in->experts)
             add_chosen(w, in, row);
         else
-            add_row(w, 0, in->x + row * in->n_cols);
+            for (uint64_t i = 0; i < in->n_each; i++)
+                add_row(w, i, in->x + (row * in->n_each + i) * in->x_cols);
     }
     for (uint64_t i = 0; i < w->n_cols * w->n_mat; i++)
         if (!isfinite((float)w->sums[i]))

@@ -83,7 +83,7 @@ def test_kept_all_fixtures():
 
 def test_q8_all_fixtures():
     """Experts may be chosen otherwise where two were close."""
-    same_logits("q8_0", lambda name: 0.2 if name.startswith(("mixtral", "qwen3-moe", "gpt-oss", "granite-moe", "nemotron-h-moe")) else 0.1)
+    same_logits("q8_0", lambda name: 0.2 if name.startswith(("mixtral", "qwen3-moe", "gpt-oss", "granite-moe", "nemotron-h-moe", "deepseek-v3")) else 0.1)
 
 
 def test_packed_checkpoints():
@@ -1261,11 +1261,16 @@ def test_imatrix_every():
         path = saved(folder, "ids", b"0 2 37 3 31 57 41 26 39 45 25 51 4 8 9 12")
         for name in fixtures():
             source = os.path.join(FIXTURES, name)
+            if name.startswith("t5"):
+                is_error(minerva("imatrix", "-m", source, "--ids", path, "-o", a, "-c", 16, "--force", code=1), "an encoder and a decoder")
+                continue
             imatrix(source, path, a, "-c", 16, "--force")
             found, _ = imatrix_read(a)
             tensors = {t["name"]: t["dim"] for t in minerva("inspect", source, "--json").json()["tensors"]}
             matrices = {t for t, dim in tensors.items() if t.startswith("blk.") and t.endswith(".weight") and len(dim) > 1 and "norm" not in t and "conv1d" not in t and "shortconv.conv" not in t}  # convolutions stay F32
             matrices -= {t for t in matrices if re.search(r"\.ssm_[kv]\.", t)}  # of one product with ssm_q, which has the sums
+            heads = {t.split(".")[1] for t in tensors if ".nextn." in t}  # layers of draft heads, which no text runs through
+            matrices -= {t for t in matrices if t.split(".")[1] in heads}
             equal((name, matrices - set(found), set(found) - set(tensors)), (name, set(), set()))
             for t, (sums, counts) in found.items():
                 assert sum(counts) % 16 == 0 and sum(counts) and len(sums) == len(counts) * tensors[t][-1], (name, t, counts)
