@@ -248,8 +248,8 @@ mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, m
 /* ---- observe.c: what the products of a step read --------------------------------------------- */
 /* One weight of one product. x: [n_rows, n_each, x_cols], of which a product reads the first
  * n_cols; n_each is 1 where all chosen experts of a row read the same. experts: [n_rows, n_chosen],
- * each in [0, n_mat); NULL: n_mat is n_each, and matrix i (of head i) reads x[., i, .]. Valid during
- * the call. */
+ * each in [0, n_mat); NULL: n_mat is n_each, and matrix i (of head i) reads x[., i, .]. Valid
+ * during the call. */
 typedef struct {
     const mn_tensor_info *weight;
     uint64_t n_rows, n_each, x_cols, n_cols, n_mat, n_chosen;

@@ -386,8 +386,9 @@ static void bad_index(void **state) {
     test_add_text(&f, "config.json", CONFIG);
     test_refuse(st, &f, MN_BAD_FILE, "no weights", NULL);
     add_weights(&f, "golden.safetensors", SHARD("a"), 1);
-    add_weights(&f, "adapter_model.safetensors", SHARD("a"), 1);
     test_refuse(st, &f, MN_BAD_FILE, "no weights", NULL);
+    add_weights(&f, "adapter_model.safetensors", SHARD("a"), 1);
+    test_refuse(st, &f, MN_BAD_FILE, "adapter_config.json is missing", NULL);
     add_weights(&f, "model-1.safetensors", SHARD("a"), 1);
     st.loader->close(opened(&f));
     add_weights(&f, "model-2.safetensors", SHARD("b"), 1);
