@@ -26,7 +26,7 @@
  * R6  Memory is freed by the side that allocated it. No exception, longjmp or signal handler leaves
  *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL. A
  *     handle is never NULL, but events and the weights of mn_compile; a pointer whose length or
- *     number is 0 may be.
+ *     number is 0 may be. A handle of one plugin is never given to another.
  *     Memory that is passed as const, and everything that it points to as const, is read-only: a
  *     write there may end the process. It is valid during the call, unless documented otherwise.
  * R7  A plugin uses no symbol of the host: all functions that it may call are in mn_host.
@@ -235,6 +235,8 @@ typedef struct {
 #define MN_GROUP_ID "mn.group/1"
 #define MN_CACHE_ID "mn.cache/1"
 #define MN_TYPES_ID "mn.types/1"
+#define MN_KV_ID "mn.kv/1"
+#define MN_EXPERTS_ID "mn.x.experts/1"
 
 /* The only exported symbol, named minerva_plugin_entry. Calls no driver; returns within 50 ms.
  * NULL = error filled. */
@@ -397,10 +399,10 @@ typedef struct {
 
 /* Operands by position: operands[in_off .. +n_in), then out_off; -1 = absent. A REPEATED group
  * (LINEAR's weight and bias) is present n_out times; operands that are added to such an op later
- * follow the groups. Attributes by position: attrs[attr_off .. +n_attr), integers or doubles
- * (bits) by the op's table; a missing attribute is 0, and 0 is the behaviour before the
- * attribute existed. A node with an unknown operand, or with an unknown attribute that is not 0,
- * gets the verdict no. */
+ * follow the groups. Attributes by position: attrs[attr_off .. +n_attr): integers, doubles (bits)
+ * or numbers of mn_graph.blobs, by the op's table; a missing attribute is 0, and 0 is the behaviour
+ * before the attribute existed. A node with an unknown operand, or with an unknown attribute that
+ * is not 0, gets the verdict no. */
 typedef struct {
     uint32_t op, contract, in_off, n_in, out_off, n_out, attr_off, n_attr;
     int32_t layer;
@@ -419,7 +421,11 @@ typedef struct {
     /* The tensor of step facts, I32 [MN_STEP_WORDS], role INPUT; -1 = none. The host binds it to
      * every context of the graph, although no node reads it; a plugin may ignore it. Words by
      * MN_STEP_*; other words are 0. */
-    int32_t step, pad;
+    int32_t step;
+    /* Attributes whose kind is BLOB in docs/ops.md, or in the vendor's own table: bytes. The
+     * attribute is the index here + 1; 0: none. The digest covers the bytes */
+    uint32_t n_blobs;
+    const mn_str *blobs;
 } mn_graph;
 #define MN_STEP_WORDS 16
 enum {
@@ -523,9 +529,10 @@ enum { MN_MOE_ROUTE_ATTR_KIND = 0, MN_MOE_ROUTE_ATTR_NORMALISE = 1, MN_MOE_ROUTE
     MN_MOE_ROUTE_ATTR_N_GROUP = 3, MN_MOE_ROUTE_ATTR_GROUPS_USED = 4,
     MN_MOE_ROUTE_ATTR_GROUP_SCORE = 5, MN_MOE_ROUTE_ATTR_JITTER = 6 };
 enum { MN_MOE_LINEAR_X = 0, MN_MOE_LINEAR_EXPERTS = 1, MN_MOE_LINEAR_WEIGHT = 2,
-    MN_MOE_LINEAR_BIAS = 3, MN_MOE_LINEAR_X_WEIGHTS = 4 };
+    MN_MOE_LINEAR_BIAS = 3, MN_MOE_LINEAR_X_WEIGHTS = 4, MN_MOE_LINEAR_RESIDENT = 5 };
 enum { MN_MOE_LINEAR_OUT_Y = 0 };
-enum { MN_MOE_COMBINE_X = 0, MN_MOE_COMBINE_WEIGHTS = 1 };
+enum { MN_MOE_COMBINE_X = 0, MN_MOE_COMBINE_WEIGHTS = 1, MN_MOE_COMBINE_EXPERTS = 2,
+    MN_MOE_COMBINE_RESIDENT = 3, MN_MOE_COMBINE_BASE = 4 };
 enum { MN_MOE_COMBINE_OUT_Y = 0 };
 enum { MN_CONV_STATE_X = 0, MN_CONV_STATE_WEIGHT = 1, MN_CONV_STATE_ROW_POS = 2,
     MN_CONV_STATE_SEQS = 3, MN_CONV_STATE_STATES = 4, MN_CONV_STATE_STATE = 5,
@@ -741,6 +748,9 @@ typedef struct {
     uint32_t n_sets, pad;
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
+/* of weights_open and estimate: a tensor may be put again after the seal. The set keeps copies of
+ * its own, MN_KEPT_ALIASED is not set */
+#define MN_COMPILE_UPDATES 2u
 
 /* in this class the results of a row have the same bits, whatever other rows the step has */
 #define MN_ESTIMATE_DETERMINISTIC 1u
@@ -897,7 +907,9 @@ typedef struct {
     mn_status(MN_CALL *estimate)(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
     /* ---- memory, queues, events ---- */
     mn_status(MN_CALL *alloc)(mn_device *, const mn_alloc_params *, mn_buffer **, mn_error *);
-    /* optional: without a copy, or MN_UNSUPPORTED; the host memory outlives the buffer */
+    /* optional: without a copy, or MN_UNSUPPORTED; the host memory outlives the buffer. Memory that
+     * processes share (a memfd) is mapped by the host and wrapped like any other; the id
+     * "mn.external/1" is reserved for memory that only a driver can import (a dma-buf) */
     mn_status(MN_CALL *wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);
     void(MN_CALL *buffer_free)(mn_buffer *);
     /* host-pinned and unified only; until buffer_free. Written by the host before work is enqueued,
@@ -918,6 +930,11 @@ typedef struct {
     mn_status(MN_CALL *wait)(mn_event *, uint64_t timeout_ns, mn_error *);
     mn_status(MN_CALL *queue_wait)(mn_queue *, mn_event *, mn_error *);
     void(MN_CALL *event_free)(mn_event *);
+    /* optional. Calls fn(arg, status) once, when the event is complete, with the status that wait
+     * would return: from a thread of the plugin, or before it returns. fn calls no function of the
+     * plugin. The event may be freed meanwhile; the device is closed when all have been called */
+    mn_status(MN_CALL *event_on_ready)(mn_event *, void(MN_CALL *fn)(void *arg, mn_status),
+                                       void *arg, mn_error *);
     /* optional; any thread; running work may finish, waiting work is dropped; later calls return
      * MN_CANCELLED, and all events become complete */
     mn_status(MN_CALL *abort)(mn_queue *);
@@ -926,6 +943,9 @@ typedef struct {
      * until weights_free. ---- */
     mn_status(MN_CALL *weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
     /* each tensor once (else MN_INVALID); a tensor that the segment does not read returns MN_OK.
+     * With MN_COMPILE_UPDATES also after the seal, whole, with the type and dims of before, one
+     * thread at a time: steps that are enqueued later read the new values, and steps of other
+     * queues are over before the call.
      * One thread at a time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next
      * weight before the event of the last one */
     mn_status(MN_CALL *weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
@@ -982,6 +1002,55 @@ typedef struct {
     mn_status(MN_CALL *execute)(mn_context *, const mn_step *, mn_profile_unit *units,
                                 uint32_t stride, uint32_t *n, mn_error *);
 } mn_profile;
+
+/* ---- "mn.kv/1", optional beside a backend: memory of sequences outside of the device --------- */
+/* What a page holds, in a form that all devices share, so that a sequence can move to another
+ * device, class, process or file: layer after layer in the order of mn_memory_params.layers, F32,
+ * dense,
+ *   PAGED  K [n_tokens, n_head, dim_k], then V [n_tokens, n_head, dim_v]
+ *   STATE  [n_state], in the order of docs/ops.md
+ * Out and in again on one device leaves the bits of a cache of F32, F16 or BF16 and of a state. */
+typedef struct {
+    uint32_t size, page;
+    uint32_t n_tokens; /* PAGED: the first ones of the page, 1 to page_tokens; STATE: 0 */
+    uint32_t pad;
+    const mn_memory_params *params;
+    const mn_memory_layout *layout; /* the unchanged output of memory_layout for params */
+    mn_buffer *memory;              /* of the group */
+    mn_buffer *host;                /* HOST_PINNED */
+    uint64_t offset;                /* in host, a multiple of 4 */
+} mn_kv_page;
+/* In queue order; host is written, or read, when the event is complete. A group of devices may say
+ * MN_UNSUPPORTED. */
+typedef struct {
+    uint32_t size, flags;
+    mn_status(MN_CALL *get)(mn_queue *, const mn_kv_page *, mn_event **, mn_error *);
+    /* positions of the page behind n_tokens are undefined afterwards */
+    mn_status(MN_CALL *put)(mn_queue *, const mn_kv_page *, mn_event **, mn_error *);
+} mn_kv_moves; /* "mn.kv/1" */
+
+/* ---- "mn.x.experts/1", a draft beside a backend: sets that hold some of the experts ---------- */
+/* A weight [E, N, K] of MOE_LINEAR nodes that have RESIDENT, of which the set has memory for `room`
+ * experts, 1 to E - 1. Its biases are held whole. */
+typedef struct {
+    uint32_t tensor, room;
+} mn_experts_room;
+typedef struct {
+    uint32_t size, flags;
+    /* as weights_open. Tensors of rooms are not put, and hold no expert at first; seal does not
+     * miss them */
+    mn_status(MN_CALL *open)(mn_device *, const mn_compile *, const mn_experts_room *, uint32_t n,
+                             uint32_t stride, mn_weights **, mn_error *);
+    /* After the seal: the experts of the tensor join those that are there, in queue order; src is
+     * the whole tensor, and is read until the event. One that is there already is not read again.
+     * No room for all: MN_OUT_OF_MEMORY, and nothing has changed. The host sets RESIDENT for steps
+     * that it enqueues later */
+    mn_status(MN_CALL *bring)(mn_weights *, mn_queue *, const mn_weight_src *src,
+                              const int32_t *experts, uint32_t n, mn_event **, mn_error *);
+    /* No step that is enqueued later computes them. One that is not there: MN_INVALID */
+    mn_status(MN_CALL *drop)(mn_weights *, mn_queue *, uint32_t tensor, const int32_t *experts,
+                             uint32_t n, mn_error *);
+} mn_experts; /* "mn.x.experts/1" */
 
 /* ---- "mn.group/1", optional beside a backend: several devices as one ------------------------- */
 /* The group is an mn_device like others: the plugin shards weights and KV over its members and
