@@ -27,7 +27,7 @@ SAMPLING = {
     "dynatemp_range": ("dynatemp_range", float), "dynatemp_exponent": ("dynatemp_exponent", float),
     "mirostat": ("mirostat", int), "mirostat_tau": ("mirostat_tau", float), "mirostat_eta": ("mirostat_eta", float),
 }
-LISTS = ("stop_ids", "logit_bias", "samplers", "dry_breakers")  # further fields, which are more than a number
+LISTS = ("stop_ids", "logit_bias", "samplers", "dry_breakers", "adapter")  # further fields, which are more than a number
 CONSTRAINTS = ("json_schema", "grammar", "regex", "choices", "json")
 TOOL_CHOICES = ("auto", "none", "required")
 KEPT_CONSTRAINTS = 32
@@ -63,6 +63,8 @@ def sample_params(model: Owned, options: dict[str, Any], constraint: Optional[Ow
         texts = [t.encode() for t in options["dry_breakers"]]
         keep.append((ctypes.c_char_p * len(texts))(*texts))
         p.dry_breakers, p.n_dry_breakers = keep[-1], len(texts)
+    if options.get("adapter") is not None:
+        p.adapter = options["adapter"].encode()
     if constraint:
         p.constraint = constraint.enter()
         constraint.leave()  # keep has it

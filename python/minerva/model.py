@@ -64,7 +64,9 @@ class Model:
     for, at most 4096. parallel: generations at once; more wait. threads: 0 = one for each processor. precision: "auto", "exact", "a16", "a8".
     kv_type: "auto", "f32", "f16", "q8_0". kv_bytes: memory of the KV cache, 0 = room for all sequences. batch: tokens per step, 0 = chosen.
     draft: a smaller Model of the same vocabulary and runtime for speculative decoding, or "mtp": the model's own draft head (draft_head says whether
-    it has one); lookup: drafts from the text itself. settings: further keys of minerva.ini, such as {"plugin_path": "/my/plugins"}.
+    it has one); lookup: drafts from the text itself. adapters: LoRA adapters by name, each a path, (path, scale) or a list of these, whose sum it is;
+    adapter_room: how many may be loaded at once, and the largest rank (0: as `adapters` need). settings: further keys of minerva.ini, such as
+    {"plugin_path": "/my/plugins"}.
 
     path: the file or folder; arch: "llama", "qwen3", ...; n_vocab: the length of a row of logits; n_embd: that of an embedding; n_context_trained:
     positions that it was trained for, 0 = unknown; has_chat_template; is_encoder: it embeds and generates nothing (BERT, XLM-R); is_reranker: it has
@@ -86,7 +88,8 @@ class Model:
 
     def __init__(self, path: Union[str, os.PathLike, None] = None, *, device: str = "auto", context: int = 0, parallel: int = 8, threads: int = 0,
                  precision: str = "auto", kv_type: str = "auto", kv_bytes: int = 0, batch: int = 0, draft: Union["Model", str, None] = None,
-                 lookup: bool = False, settings: Optional[dict[str, Any]] = None, runtime: Optional[Runtime] = None):
+                 lookup: bool = False, adapters: Optional[dict[str, Any]] = None, adapter_room: tuple[int, int] = (0, 0),
+                 settings: Optional[dict[str, Any]] = None, runtime: Optional[Runtime] = None):
         settings = dict(settings or {}, **({"threads": threads} if threads else {}))
         if runtime and settings:
             raise errors.Invalid("runtime beside threads or settings: found both, expected one")
@@ -114,7 +117,37 @@ class Model:
         self.has_chat_template, self._has_tokenizer = bool(info.has_chat_template), bool(info.has_tokenizer)
         self.is_encoder, self.is_reranker = bool(info.is_encoder), bool(info.is_reranker)
         self.draft_head = bool(info.draft_head)
+        if any(adapter_room):
+            room = new(_abi.mn_adapter_room, n_adapters=adapter_room[0], rank=adapter_room[1])
+            call("mn_model_set_adapter_room", out.value, ctypes.byref(room))
+        for name, files in (adapters or {}).items():
+            self.load_adapter(name, files)
         _open.add(self)
+
+    # ---- adapters --------------------------------------------------------------------------------------------------
+
+    def load_adapter(self, name: str, files: Any) -> None:
+        """A LoRA adapter under a name, which the option `adapter` of a generation takes: a path, (path, scale), or a list of these, whose sum it is. A model
+        that has computed without an adapter has no room for one but that of adapter_room."""
+        sources = [(f, 1.0) if isinstance(f, (str, os.PathLike)) else f for f in (files if isinstance(files, list) else [files])]
+        made = (_abi.mn_adapter_source * len(sources))(*((os.fspath(path).encode(), scale, 0) for path, scale in sources))
+        with self._owned as model:
+            call("mn_model_load_adapter", model, name.encode(), made, len(made))
+
+    def unload_adapter(self, name: str) -> None:
+        """Nobody finds it any more; generations that use it go on."""
+        with self._owned as model:
+            call("mn_model_unload_adapter", model, name.encode())
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The adapters that are loaded: name -> the path of its first file."""
+        found: dict[str, str] = {}
+        item = new(_abi.mn_adapter_item)
+        with self._owned as model:
+            while lib.mn_model_adapter(model, len(found), ctypes.byref(item)) == _abi.MN_OK:
+                found[item.name.decode()] = item.path.decode()
+        return found
 
     # ---- what it is ------------------------------------------------------------------------------------------------
 

@@ -87,6 +87,21 @@ def test_text_facts(model):
     equal(minerva.__version__, command("--version").split()[1])
 
 
+def test_text_adapters(model):
+    """An adapter of a request changes its ids, beside one without; names, room and wrong files are errors that say so."""
+    adapter = os.path.join(ROOT, "tests", "data", "adapters", "llama.all")
+    ids = [0, 2, 37, 3, 31]
+    with minerva.Model(os.path.join(FIXTURES, "llama"), adapters={"one": adapter}, adapter_room=(2, 0)) as m:
+        m.load_adapter("twice", [(adapter, 0.5), (adapter, 0.5)])
+        equal(m.adapters, {"one": adapter, "twice": adapter})
+        plain, one, twice = (r.ids for r in m.batch([ids, {"prompt": ids, "adapter": "one"}, {"prompt": ids, "adapter": "twice"}], **GREEDY))
+        assert plain != one and one == twice
+        m.unload_adapter("one")
+        raises(minerva.BadInput, lambda: m.generate(ids, adapter="one", **GREEDY), "one")
+        raises(minerva.FileError, lambda: m.load_adapter("none", "/nowhere"), "/nowhere")
+        equal(list(m.adapters), ["twice"])
+
+
 # ---- generate ------------------------------------------------------------------------------------------------------
 def test_generate_forms(model):
     """A text, messages and ids are one prompt; a stream and the whole are one answer; the command's is the same."""
@@ -115,7 +130,7 @@ def test_generate_sampling(model):
     assert len({tuple(model.generate(STORY, temperature=1.5, max_tokens=20).ids) for _ in range(4)}) > 1
     fields = {f[0] for f in _abi.mn_sample_params._fields_}
     covered = {f for f, _ in _options.SAMPLING.values()} | {"stop", "n_stop", "bias", "n_bias", "samplers", "dry_breakers", "n_dry_breakers",
-                                                            "constraint", "size", "flags", "pad"}
+                                                            "constraint", "adapter", "size", "flags", "pad"}
     equal(fields, covered)
     first = model.generate(STORY, **GREEDY).ids[0]
     assert model.generate(STORY, logit_bias={first: -math.inf}, **GREEDY).ids[0] != first
