@@ -16,6 +16,7 @@ ROOT = os.environ["MINERVA_SOURCE_ROOT"]
 BUILD = os.environ["MINERVA_BUILD_ROOT"]
 MINERVA = sys.argv[1]
 GOLDEN = os.path.join(BUILD, "tests", "golden", "golden")
+ADAPTERS = os.path.join(BUILD, "tests", "golden", "adapters")
 MODEL = os.path.join(ROOT, "tests", "data", "storyteller-q8_0.gguf")
 failed = []
 
@@ -135,6 +136,8 @@ def run():
             found.append(safetensors.read(path, "logits"))
         check(found[0] == found[1], "the same bits from run to run")
     golden("group:0+group:1", "batch")
+    code, out = command(ADAPTERS, "group:0+group:1")
+    check(code == 0, "adapters as on one device" + ("" if code == 0 else "\n" + out))
     names()
     memory(alone)
     faster()
