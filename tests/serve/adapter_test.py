@@ -6,12 +6,14 @@ import json
 import os
 import random
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import served
@@ -19,6 +21,13 @@ import served
 MINERVA = sys.argv[1]
 PROMPT = "Once upon a time there was a little"
 SHAPES = {"self_attn.q_proj": (256, 256), "self_attn.v_proj": (128, 256), "mlp.down_proj": (256, 768)}
+
+
+def until(holds):
+    end = time.monotonic() + served.LIMIT
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def make_adapter(folder, seed, rank=4):
@@ -141,6 +150,26 @@ def test_changes(scratch):
         assert same(complete(server, base), plain)
 
 
+def test_left(scratch):
+    """A client that leaves while its adapter is read: what the engine refuses is taken back all the same, what it takes stays."""
+    wide, two = make_adapter(os.path.join(scratch, "wider"), 4, rank=9), os.path.join(scratch, "two")
+    with served.Server(MINERVA, "--max-loras", "2", "--max-lora-rank", "8", "--manage") as server:
+        base, pid = models(server)[0], engine_of(server)
+        for name, path in (("wide", wide), ("two", two)):
+            body = json.dumps({"lora_name": name, "lora_path": path}).encode()
+            if pid:
+                os.kill(pid, signal.SIGSTOP)
+            with socket.create_connection(urllib.parse.urlsplit(server.url).netloc.split(":")) as s:
+                s.sendall(b"POST /v1/load_lora_adapter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                until(lambda: base + ":" + name in models(server) or not pid)
+            if pid:
+                os.kill(pid, signal.SIGCONT)
+            complete(server, base)
+        until(lambda: models(server) == [base, base + ":two"])
+        complete(server, base + ":wide", code=404)
+        complete(server, base + ":two")
+
+
 def test_embeddings(scratch):
     one = os.path.join(scratch, "one")
     with served.Server(MINERVA, "--lora", one, "--embeddings") as server:
@@ -151,7 +180,7 @@ def test_embeddings(scratch):
 if not served.available(MINERVA):
     sys.exit(77)
 with tempfile.TemporaryDirectory() as directory:
-    for test in test_names, test_changes, test_embeddings:
+    for test in test_names, test_changes, test_left, test_embeddings:
         began = time.monotonic()
         test(directory)
         print("%s: %.1f s" % (test.__name__, time.monotonic() - began))

@@ -1,5 +1,6 @@
 /* adapters.c -- see adapters.h; /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM has
- * them. A change is a request that waits for its engines; its client may leave meanwhile. */
+ * them. A request becomes a change once it is read; the change waits for its engines, also when the
+ * client has left, and takes back what an engine refuses. */
 #include "serve/adapters.h"
 #include "serve/models.h"
 #include "serve/reading.h"
@@ -7,14 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct adapter_change {
-    reading in; /* the owner of the request */
-    struct adapter_change *next;
-    uint64_t id;
+typedef struct {
+    reading in;              /* the owner of the request */
     const char *name, *path; /* in the body */
     double scale;
     int unloads, replaces;
-    int begun, failed;
+    struct adapter_change *change; /* that has begun, and not ended */
+} change_request;
+
+typedef struct adapter_change {
+    struct adapter_change *next;
+    uint64_t id;
+    served *m;
+    change_request *of; /* NULL: the client has left */
+    char name[MN_MAX_ADAPTER_NAME];
+    int unloads;
+    int failed;             /* HTTP status */
     unsigned char *awaited; /* [n_links of the model] */
     unsigned n_awaited;
     char why[400];
@@ -160,52 +169,48 @@ int adapters_read_flags(served *m) {
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-static void change_release(reading *x) {
-    adapter_change *c = (adapter_change *)(void *)x;
-    adapter_change **at = &x->s->adapter_changes;
-    while (*at && *at != c)
-        at = &(*at)->next;
-    if (*at)
-        *at = c->next;
-    free(c->awaited);
-    free(c);
+static void request_release(reading *x) {
+    change_request *r = (change_request *)(void *)x;
+    if (r->change)
+        r->change->of = NULL;
+    free(r);
 }
 
 /* 0: the error is set. */
-static int change_read(reading *x) {
-    adapter_change *c = (adapter_change *)(void *)x;
+static int request_read(reading *x) {
+    change_request *r = (change_request *)(void *)x;
     json_error *e = &x->e;
-    c->scale = 1;
-    if (!json_read_string(x->body, "lora_name", &c->name, e) ||
-        !json_read_string(x->body, "lora_path", &c->path, e) ||
-        !json_read_bool(x->body, "load_inplace", &c->replaces, e) ||
-        !json_read_number(x->body, "scale", -1e6, 1e6, &c->scale, e))
+    r->scale = 1;
+    if (!json_read_string(x->body, "lora_name", &r->name, e) ||
+        !json_read_string(x->body, "lora_path", &r->path, e) ||
+        !json_read_bool(x->body, "load_inplace", &r->replaces, e) ||
+        !json_read_number(x->body, "scale", -1e6, 1e6, &r->scale, e))
         return 0;
-    if (!c->name || !is_adapter_name(c->name))
+    if (!r->name || !is_adapter_name(r->name))
         return json_fail(e, "lora_name",
                          "lora_name: found %s%.80s, expected a name without colons and blanks",
-                         c->name ? "" : "none", c->name ? c->name : "");
-    if (!c->unloads && (!c->path || !*c->path || strpbrk(c->path, "\n\t")))
+                         r->name ? "" : "none", r->name ? r->name : "");
+    if (!r->unloads && (!r->path || !*r->path || strpbrk(r->path, "\n\t")))
         return json_fail(e, "lora_path",
                          "lora_path: found %.100s, expected a file or folder on the server",
-                         c->path ? c->path : "none");
+                         r->path ? r->path : "none");
     return 1;
 }
 
-static void change_answer(const adapter_change *c) {
+/* failed: HTTP status, for which why is; 0: done. */
+static void request_answer(const change_request *r, int failed, const char *why) {
     mn_text out = {0};
-    http_request *r = c->in.http;
-    if (!r)
+    if (!r->in.http)
         return;
-    if (c->failed) {
-        http_error(r, (unsigned)c->failed,
-                   c->failed == 503 ? "server_error" : "invalid_request_error", "lora_path", NULL,
-                   c->why);
+    if (failed) {
+        http_error(r->in.http, (unsigned)failed,
+                   failed == 503 ? "server_error" : "invalid_request_error", "lora_path", NULL,
+                   why);
         return;
     }
-    mn_text_printf(&out, "Success: LoRA adapter '%s' %s successfully.\n", c->name,
-                   c->unloads ? "removed" : "added");
-    http_answer(r, 200, "text/plain; charset=utf-8", &out);
+    mn_text_printf(&out, "Success: LoRA adapter '%s' %s successfully.\n", r->name,
+                   r->unloads ? "removed" : "added");
+    http_answer(r->in.http, 200, "text/plain; charset=utf-8", &out);
 }
 
 /* To the engines that are ready. awaited: may be NULL; how many. */
@@ -222,88 +227,110 @@ static unsigned change_send(const served *m, const wire_adapter *message, unsign
     return n;
 }
 
-/* All engines have answered. */
-static void change_end(adapter_change *c) {
-    served *m = c->in.m;
+/* All engines have answered. Frees c, which is in the list. */
+static void change_end(serve *s, adapter_change *c) {
+    adapter_change **at = &s->adapter_changes;
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
     if (c->failed && !c->unloads) {
         const wire_adapter undo = {.unloads = 1, .name = mn_str_of(c->name)};
-        adapters_remove(m, c->name);
-        change_send(m, &undo, NULL);
+        adapters_remove(c->m, c->name);
+        change_send(c->m, &undo, NULL);
     }
-    change_answer(c);
+    if (c->of) {
+        c->of->change = NULL;
+        request_answer(c->of, c->failed, c->why);
+    }
+    free(c->awaited);
+    free(c);
 }
 
-static void change_fail(adapter_change *c, int status, const char *why) {
-    c->failed = status;
-    snprintf(c->why, sizeof c->why, "%s", why);
-}
-
-/* The list is changed at once, so that an engine that starts meanwhile has it. */
-static void change_list(adapter_change *c) {
-    served *m = c->in.m;
-    char why[400];
-    const int is_there = adapters_named(m, c->name) != NULL;
-    if (c->unloads && !is_there) {
-        snprintf(why, sizeof why, "lora_name: found \"%.100s\", which is not loaded", c->name);
-        change_fail(c, 404, why);
-    } else if (!c->unloads && is_there && !c->replaces) {
-        snprintf(why, sizeof why,
+/* The list is changed at once, so that an engine that starts meanwhile has it. HTTP status, for
+ * which why is filled; 0: done. */
+static int change_list(const change_request *r, char *why, size_t cap) {
+    served *m = r->in.m;
+    const int is_there = adapters_named(m, r->name) != NULL;
+    if (r->unloads && !is_there) {
+        snprintf(why, cap, "lora_name: found \"%.100s\", which is not loaded", r->name);
+        return 404;
+    }
+    if (!r->unloads && is_there && !r->replaces) {
+        snprintf(why, cap,
                  "The lora adapter '%.100s' has already been loaded (load_inplace replaces it)",
-                 c->name);
-        change_fail(c, 400, why);
-    } else if (!c->unloads && models_find(c->in.s, c->name) && !is_there) {
-        snprintf(why, sizeof why, "lora_name: \"%.100s\" is the name of a model", c->name);
-        change_fail(c, 400, why);
-    } else {
-        adapters_remove(m, c->name);
-        if (!c->unloads && !adapters_add(m, c->name, c->path, c->scale, 0))
-            change_fail(c, 503, "out of memory");
+                 r->name);
+        return 400;
     }
+    if (!r->unloads && models_find(r->in.s, r->name) && !is_there) {
+        snprintf(why, cap, "lora_name: \"%.100s\" is the name of a model", r->name);
+        return 400;
+    }
+    adapters_remove(m, r->name);
+    if (!r->unloads && !adapters_add(m, r->name, r->path, r->scale, 0)) {
+        snprintf(why, cap, "out of memory");
+        return 503;
+    }
+    return 0;
 }
 
-static void change_begin(reading *x) {
-    serve *s = x->s;
-    adapter_change *c = (adapter_change *)(void *)x;
-    served *m = x->m;
-    c->awaited = calloc(m->n_links + 1u, 1);
-    if (!c->awaited)
-        change_fail(c, 503, "out of memory");
-    else if (!m->n_ctx)
-        change_fail(c, 503, "the model is loading: try again");
-    else
-        change_list(c);
-    if (c->failed) {
-        change_answer(c);
-        return;
+/* In the list of changes; NULL: out of memory. */
+static adapter_change *change_new(change_request *r) {
+    serve *s = r->in.s;
+    adapter_change *c = calloc(1, sizeof *c);
+    if (c)
+        c->awaited = calloc(r->in.m->n_links + 1u, 1);
+    if (!c || !c->awaited) {
+        free(c);
+        return NULL;
     }
+    snprintf(c->name, sizeof c->name, "%s", r->name);
+    c->m = r->in.m;
+    c->unloads = r->unloads;
     c->id = s->next_id++;
+    c->of = r;
+    r->change = c;
     c->next = s->adapter_changes;
     s->adapter_changes = c;
-    const wire_adapter undo = {.unloads = 1, .name = mn_str_of(c->name)};
-    wire_adapter message = {.id = c->id, .unloads = (uint32_t)c->unloads, .scale = (float)c->scale};
-    message.name = mn_str_of(c->name);
-    message.path = mn_str_of(c->path ? c->path : "");
-    if (c->replaces && !c->unloads)
-        change_send(m, &undo, NULL);
-    c->begun = 1;
-    c->n_awaited = change_send(m, &message, c->awaited);
-    if (!c->n_awaited)
-        change_end(c);
+    return c;
 }
 
-static void adapters_change(serve *s, http_request *r, int unloads) {
-    if (!models_permit(s, r))
-        return;
-    adapter_change *c = calloc(1, sizeof *c);
+static void request_begin(reading *x) {
+    change_request *r = (change_request *)(void *)x;
+    char why[400] = "the model is loading: try again";
+    const int failed = x->m->n_ctx ? change_list(r, why, sizeof why) : 503;
+    adapter_change *c = failed ? NULL : change_new(r);
     if (!c) {
-        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
+        if (!failed)
+            adapters_remove(x->m, r->name);
+        request_answer(r, failed ? failed : 503, failed ? why : "out of memory");
         return;
     }
-    c->unloads = unloads;
-    c->in.read = change_read;
-    c->in.begin = change_begin;
-    c->in.release = change_release;
-    reading_start(&c->in, s, r);
+    const wire_adapter undo = {.unloads = 1, .name = mn_str_of(c->name)};
+    const wire_adapter message = {.id = c->id,
+                                  .unloads = (uint32_t)r->unloads,
+                                  .scale = (float)r->scale,
+                                  .name = mn_str_of(c->name),
+                                  .path = mn_str_of(r->path ? r->path : "")};
+    if (r->replaces && !r->unloads)
+        change_send(c->m, &undo, NULL);
+    c->n_awaited = change_send(c->m, &message, c->awaited);
+    if (!c->n_awaited)
+        change_end(x->s, c);
+}
+
+static void adapters_change(serve *s, http_request *http, int unloads) {
+    if (!models_permit(s, http))
+        return;
+    change_request *r = calloc(1, sizeof *r);
+    if (!r) {
+        http_error(http, 503, "server_error", NULL, NULL, "out of memory");
+        return;
+    }
+    r->unloads = unloads;
+    r->in.read = request_read;
+    r->in.begin = request_begin;
+    r->in.release = request_release;
+    reading_start(&r->in, s, http);
 }
 
 void route_load_adapter(serve *s, http_request *r) {
@@ -316,36 +343,46 @@ void route_unload_adapter(serve *s, http_request *r) {
 
 /* ---- answers of engines ---------------------------------------------------------------------- */
 
-/* The engine's answer is there, or will not come. */
-static void change_answered(adapter_change *c, const engine_link *l) {
-    const size_t i = (size_t)(l - c->in.m->links);
-    if (!c->begun || i >= c->in.m->n_links || !c->awaited[i])
+/* The engine's answer is there, or will not come. c is freed with the last one. */
+static void change_answered(serve *s, adapter_change *c, const engine_link *l) {
+    const size_t i = (size_t)(l - c->m->links);
+    if (i >= c->m->n_links || !c->awaited[i])
         return;
     c->awaited[i] = 0;
     if (!--c->n_awaited)
-        change_end(c);
+        change_end(s, c);
 }
 
 int adapters_changed(serve *s, const engine_link *l, uint64_t id, const mn_str *message) {
     adapter_change *c = s->adapter_changes;
-    char why[400];
     while (c && c->id != id)
         c = c->next;
     if (!c)
         return 0;
     if (message) {
-        snprintf(why, sizeof why, "%.*s", (int)(message->len < 390 ? message->len : 390),
+        c->failed = 400;
+        snprintf(c->why, sizeof c->why, "%.*s", (int)(message->len < 390 ? message->len : 390),
                  message->ptr ? message->ptr : "");
-        change_fail(c, 400, why);
     }
-    change_answered(c, l);
+    change_answered(s, c, l);
     return 1;
+}
+
+void adapters_end(serve *s) {
+    for (adapter_change *c = s->adapter_changes, *next; c; c = next) {
+        next = c->next;
+        if (c->of)
+            c->of->change = NULL;
+        free(c->awaited);
+        free(c);
+    }
+    s->adapter_changes = NULL;
 }
 
 void adapters_down(serve *s, const engine_link *l) {
     for (adapter_change *c = s->adapter_changes, *next; c; c = next) {
         next = c->next;
-        if (c->in.m && c->in.m->links <= l && l < c->in.m->links + c->in.m->n_links)
-            change_answered(c, l);
+        if (c->m->links <= l && l < c->m->links + c->m->n_links)
+            change_answered(s, c, l);
     }
 }

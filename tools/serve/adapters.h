@@ -35,4 +35,6 @@ const char *adapters_of(const struct served *m, const char *model);
 int adapters_changed(struct serve *s, const engine_link *l, uint64_t id, const mn_str *message);
 /* The engine has ended: nothing more comes of it. */
 void adapters_down(struct serve *s, const engine_link *l);
+/* The server ends: nobody waits any more. */
+void adapters_end(struct serve *s);
 #endif

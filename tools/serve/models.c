@@ -39,6 +39,7 @@ served *models_add(serve *s, const char *name) {
 
 void models_free(serve *s) {
     models *all = &s->models;
+    adapters_end(s);
     for (unsigned i = 0; i < all->n; i++) {
         served *m = all->v[i];
         model_free_engines(m);

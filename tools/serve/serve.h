@@ -44,7 +44,7 @@ typedef struct serve {
     struct answer *answers;                 /* all that run */
     struct responses_store *responses;      /* of /v1/responses; NULL: none is kept */
     struct embedding *embeddings;           /* requests that wait for vectors */
-    struct adapter_change *adapter_changes; /* requests that wait for engines (adapters.c) */
+    struct adapter_change *adapter_changes; /* that wait for engines (adapters.c) */
     unsigned n_generations;                 /* of them, not finished */
     unsigned n_reading;                     /* requests of generations that threads read */
     uint64_t next_id;
