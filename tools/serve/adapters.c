@@ -132,6 +132,22 @@ static char *usual_name(const char *path) {
     return name;
 }
 
+/* EXIT_* */
+static int flag_add(served *m, const char *name, const mn_adapter_source *source) {
+    if (!is_adapter_name(name))
+        return complain(EXIT_USAGE,
+                        "--lora: found the name \"%.80s\", expected one without colons and blanks",
+                        name);
+    if (adapters_named(m, name))
+        return complain(EXIT_USAGE,
+                        "--lora: found two adapters that are named \"%s\", expected "
+                        "another NAME=FILE",
+                        name);
+    if (!adapters_add(m, name, source->path, (double)source->scale, 1))
+        return no_memory();
+    return 0;
+}
+
 static int adapter_flag(served *m, const char *text) {
     const char *equals = strchr(text, '=');
     const char *file = equals ? equals + 1 : text;
@@ -141,19 +157,7 @@ static int adapter_flag(served *m, const char *text) {
     if (code)
         return code;
     char *name = equals ? strndup(text, (size_t)(equals - text)) : usual_name(source->path);
-    if (!name)
-        code = no_memory();
-    else if (!is_adapter_name(name))
-        code = complain(EXIT_USAGE,
-                        "--lora: found the name \"%.80s\", expected one without colons and blanks",
-                        name);
-    else if (adapters_named(m, name))
-        code = complain(EXIT_USAGE,
-                        "--lora: found two adapters that are named \"%s\", expected "
-                        "another NAME=FILE",
-                        name);
-    else if (!adapters_add(m, name, source->path, (double)source->scale, 1))
-        code = no_memory();
+    code = name ? flag_add(m, name, source) : no_memory();
     free(name);
     lora_free(source, 1);
     return code;
