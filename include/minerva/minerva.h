@@ -180,8 +180,8 @@ MN_API uint32_t mn_runtime_threads(const mn_runtime *rt);
  * model_path, the cache of Hugging Face, LM Studio or ollama has. Nothing is downloaded here:
  * `minerva pull` does. */
 typedef struct mn_found mn_found; /* models that were found; immutable: any thread */
-/* Its store has a chat template in a language that is not run: where the model's own file has none,
- * chats need another one (mn_model_set_template). */
+/* Its store has a chat template in a language that Minerva does not run: if the model's own file
+ * has no template, chats need another one (mn_model_set_template). */
 #define MN_FOUND_FOREIGN_TEMPLATE 1u
 /* The strings live as long as the mn_found. */
 typedef struct {
@@ -209,11 +209,11 @@ MN_API mn_status mn_model_aliases(mn_runtime *rt, mn_found **out, mn_error *err)
 MN_API mn_status mn_model_set_alias(mn_runtime *rt, const char *alias, const char *target,
                                     mn_error *err);
 #define MN_REMOVE_ASK 1u /* removes nothing: bytes and errors alone */
-/* Removes a model from the cache of Hugging Face: of org/repo everything; of org/repo:QUANT and
- * org/repo@REVISION the files of the model that the name means, as far as no other snapshot uses
- * them, and the repository with its last file. *bytes: what becomes free. MN_UNSUPPORTED: the model
- * belongs to another program, is a path of the user's or lies behind a link outside of the cache;
- * MN_IO_ERROR: it is not here, or a folder cannot be read.
+/* Removes a model from the cache of Hugging Face: for org/repo everything; for org/repo:QUANT and
+ * org/repo@REVISION those files of the model that no other snapshot uses, and with its last file
+ * the repository. *bytes: bytes that become free. MN_UNSUPPORTED: the model belongs to another
+ * program, is a path of the user's or lies behind a link outside of the cache; MN_IO_ERROR: it is
+ * not here, or a folder cannot be read.
  * NULL: rt, name, bytes: MN_INVALID. */
 MN_API mn_status mn_model_remove(mn_runtime *rt, const char *name, uint32_t flags, uint64_t *bytes,
                                  mn_error *err);
@@ -343,15 +343,15 @@ MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *
  * LoRA adapters (Hu et al. 2022): small matrices that change the products of a model, y += scale B
  * (A x). Files: a folder of Hugging Face's PEFT (adapter_config.json, adapter_model.safetensors),
  * or its weight file, or llama.cpp's GGUF form. Sequences choose one by name
- * (mn_sample_params.adapter); those of one step may have different ones. An adapter can be loaded
- * and unloaded at any time, from any thread. */
+ * (mn_sample_params.adapter); sequences of one step may have different adapters. An adapter can be
+ * loaded and unloaded at any time, from any thread. */
 #define MN_MAX_ADAPTER_NAME 128 /* bytes with the NUL */
 #define MN_MAX_ADAPTER_FILES 64
 /* Room for adapters in the model's sessions: memory on the devices, and work in each step. */
 typedef struct {
     uint32_t size;
     uint32_t n_adapters; /* loaded at once; 0: as many as are loaded before the first session */
-    /* the largest rank; of adapters of several files the sum. 0: the largest of those that are
+    /* the largest rank; an adapter of several files has the sum of their ranks. 0: the largest rank
      * loaded before the first session, with n_adapters at least 16 */
     uint32_t rank;
     uint32_t dtype; /* of the matrices on the devices: MN_F32 or MN_F16; 0 = F32 */
@@ -373,8 +373,8 @@ typedef struct {
  * NULL: m, name, files: MN_INVALID. */
 MN_API mn_status mn_model_load_adapter(mn_model *m, const char *name,
                                        const mn_adapter_source *files, uint32_t n, mn_error *err);
-/* Nobody finds it any more; sequences and requests that use it go on. MN_BAD_INPUT: no adapter of
- * this name.
+/* No new sequence finds it any more; sequences and requests that use it go on. MN_BAD_INPUT: no
+ * adapter of this name.
  * NULL: m, name: MN_INVALID. */
 MN_API mn_status mn_model_unload_adapter(mn_model *m, const char *name, mn_error *err);
 typedef struct {
@@ -383,7 +383,7 @@ typedef struct {
     char name[MN_MAX_ADAPTER_NAME];
     char path[512]; /* of its first file, cut where it is longer */
 } mn_adapter_item;
-/* The i-th of those that are loaded; MN_END. *out is filled up to its size.
+/* The i-th loaded adapter; MN_END past the last. *out is filled up to its size.
  * NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_adapter(const mn_model *m, uint32_t i, mn_adapter_item *out);
 
@@ -609,10 +609,10 @@ MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n
  * text like any other. Call it before the first push. MN_INVALID: after a push.
  * NULL: st: MN_INVALID. */
 MN_API mn_status mn_stream_stop_from(mn_stream *st, uint32_t n, mn_error *err);
-/* The tools of the request, as in mn_chat_params.tools, copied; before the first push. Their names
- * are calls where a model leaves out the marks; their schemas tell the types of arguments that some
- * models write as tags without types (Qwen3-Coder): without it a value that is JSON is taken as
- * that, everything else as a string.
+/* The tools of the request, as in mn_chat_params.tools, copied; before the first push. A model that
+ * leaves out the marks calls them by name. Their schemas state the types of arguments that some
+ * models write as tags without types (Qwen3-Coder): without a schema a value that is JSON counts as
+ * JSON, everything else as a string.
  * MN_INVALID: no JSON list, or after a push.
  * NULL: st, tools: MN_INVALID. */
 MN_API mn_status mn_stream_tools(mn_stream *st, mn_str tools, mn_error *err);
@@ -730,7 +730,7 @@ typedef struct {
      * MN_OUT_OF_MEMORY states the bytes that they need. 0 = room for n_seq * n_ctx positions; if
      * memory suffices for n_ctx positions only, the free memory of the device less a reserve */
     uint64_t kv_bytes;
-    uint32_t speculate; /* MN_SPECULATE_*; of several sources the first that has a draft is asked:
+    uint32_t speculate; /* MN_SPECULATE_*; of several sources the first that has drafts gives them:
                            `guess`, the lookup, the draft model or head */
     uint32_t n_draft;   /* ids per draft at most; 0 = MN_MAX_DRAFT */
     /* a smaller model with the same vocabulary, opened in the same runtime; freed after the
@@ -751,9 +751,9 @@ typedef struct {
     const char *cache_dir;
     /* bytes of all files in it, the least recently used go first; 0 = the setting "cache_disk" */
     uint64_t cache_disk;
-    /* Where weights are, of devices that lack memory (docs/negotiation.md). n_cpu_moe: the routed
-     * experts of so many layers, from the first on, are computed by the CPU of the devices, those
-     * of other layers are not; 0 = the setting "n_cpu_moe", else as is fastest; MN_CPU_MOE_ALL,
+    /* Where weights are, of devices that lack memory (docs/negotiation.md). n_cpu_moe: the CPU of
+     * the devices computes the routed experts of so many layers, from the first on, and no others;
+     * 0 = the setting "n_cpu_moe", else as is fastest; MN_CPU_MOE_ALL,
      * MN_CPU_MOE_NONE */
     uint32_t n_cpu_moe, pad_moe;
     /* "PATTERN=DEVICE,...": a product whose matrices' names match the regular expression is on that
@@ -780,7 +780,7 @@ typedef struct {
 #define MN_SESSION_NO_CACHE 4u /* requests share no pages of equal prompts */
 /* For mn_session_input_sums, which needs it: the graph is cut in front of each product, so that
  * what it reads can be read by the host. No sequence can be created. n_batch: rows per step; 0 =
- * 128. Memory: about as much more as the inputs of all products have for so many rows. */
+ * 128. Needs additional memory of about the size of the inputs of all products for so many rows. */
 #define MN_SESSION_INPUT_SUMS 8u
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists all devices
  * and why each cannot be used; MN_OUT_OF_MEMORY lists the needed amounts; MN_INVALID names

@@ -3,7 +3,7 @@
 #define MNP_ATTEND_FITS_H
 #include "common.h"
 
-#define MNP_MAX_DISTANCE 65536 /* of DISTANCE_BIAS: tables of buckets are so long at most */
-/* Whether they go together. The node has Q. */
+#define MNP_MAX_DISTANCE 65536 /* of DISTANCE_BIAS: maximum length of a table of buckets */
+/* Whether these operands may stand together. The node has Q. */
 bool mnp_attention_fits(const mn_graph *g, const mn_node *n);
 #endif

@@ -56,14 +56,15 @@ void mnp_fill(void *out, const void *from, uint32_t from_bytes);
 /* ---- parameters of calls --------------------------------------------------------------------- */
 /* Each reads the struct by its size and refuses what these backends do not know (R10):
  * MN_UNSUPPORTED, or MN_INVALID where it contradicts itself. */
-/* A kind is one of MN_MEM_*. align: up to most, which the caller's memory has anyway. */
+/* kind: one of MN_MEM_*. align: at most `most`, the alignment that the caller's memory has
+ * anyway. */
 mn_status mnp_read_alloc(const mn_alloc_params *in, uint64_t most, mn_alloc_params *out,
                          mn_error *err);
 mn_status mnp_check_queue(const mn_queue_params *in, mn_error *err);
-/* uid: of the device. MN_NO_DEVICE: another one is meant. */
+/* uid: of this device. MN_NO_DEVICE: the host asks for another device. */
 mn_status mnp_check_open(const mn_open_params *in, const char *uid, mn_error *err);
 mn_status mnp_read_context(const mn_context_params *in, mn_queue **queue, mn_error *err);
-/* Of a backend without words. */
+/* For backends without words: a step with words is MN_UNSUPPORTED. */
 mn_status mnp_read_step(const mn_step *in, mn_step *out, mn_error *err);
 
 /* ---- the graph ------------------------------------------------------------------------------- */
@@ -114,12 +115,12 @@ static inline double mnp_attr_f64(const mn_graph *g, const mn_node *n, uint32_t 
     (int)((t)->name.len > 200 ? 200 : (t)->name.len), (t)->name.ptr ? (t)->name.ptr : ""
 
 bool mnp_lookup_fits(const mn_graph *g, const mn_node *n); /* the operands of a LOOKUP */
-bool mnp_lora_fits(const mn_graph *g, const mn_node *n);   /* those of a LORA */
+bool mnp_lora_fits(const mn_graph *g, const mn_node *n);   /* the operands of a LORA */
 /* Whether an operation reads its WEIGHT by rows, not all of it. */
 static inline bool mnp_reads_rows(uint32_t op) {
     return op == MN_OP_EMBED || op == MN_OP_LOOKUP;
 }
-/* The name of an operation, of a profile's unit: "RMS_NORM"; "?": it is none of MN_OPS. */
+/* The name of an operation, for units of a profile: "RMS_NORM"; "?": MN_OPS has no such id. */
 const char *mnp_op_name(uint32_t op);
 
 /* The tensor behind a view; the tensor itself if it is no view. */
@@ -130,11 +131,12 @@ bool mnp_out_may_be_absent(uint32_t op, uint32_t i);
 bool mnp_changes_state(uint32_t op);
 
 #define MNP_MAX_SETS 8u /* sets of bindings that these backends have room for */
-/* Reads c by its size and checks what every function that takes one relies on: graph and symbol_max
- * are there, entries of memory have parameters and layers, strides cover the fields known here, the
- * segment lies in the graph, the class is known, n_sets is 1 to MNP_MAX_SETS (0 is read as 1), and
- * of every node of the graph (also outside of the segment: who reads a tensor decides what may be
- * fused) operands and attributes lie in their arrays. MN_INVALID or MN_UNSUPPORTED. */
+/* Reads c by its size and checks what every function with such an argument relies on: graph and
+ * symbol_max are there, entries of memory have parameters and layers, strides cover the fields
+ * known here, the segment lies in the graph, the class is known, n_sets is 1 to MNP_MAX_SETS (0 is
+ * read as 1), and operands and attributes of every node lie in their arrays (also outside of the
+ * segment, because the readers of a tensor decide what may be fused). MN_INVALID or
+ * MN_UNSUPPORTED. */
 mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 /* Of a segment: MN_UNSUPPORTED where a node reads or writes a view that is not dense, or a view of
  * a weight or state. */
@@ -149,8 +151,8 @@ typedef struct {
 } mnp_cursor;
 int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t *node);
 
-/* The tensor of the graph that a weight set was opened for that is the same weight as `tensor` of
- * g, by name, type and dims; -1 = there is none. */
+/* A weight set was opened for the graph `set`: the tensor of that graph that is the same weight
+ * as `tensor` of g, by name, type and dims; -1 = there is none. */
 int32_t mnp_find_weight(const mn_graph *set, const mn_graph *g, uint32_t tensor);
 
 /* ---- sources of weights ---------------------------------------------------------------------- */
@@ -160,9 +162,10 @@ const mn_plane *mnp_plane(const mn_weight_src *s, uint32_t part, uint32_t plane)
  * within its bytes. *last: the bytes that they reach. */
 bool mnp_plane_reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim, uint64_t size,
                        uint64_t *last);
-/* A source that weights_put was given, read by its size: a weight of the graph, of its type, whose
- * parts have DATA planes of its dims and together its rows. The caller checks planes beside DATA.
- * MN_UNSUPPORTED: more than max_dim dimensions, or DATA does not come first. */
+/* Reads by its size a source that weights_put received. It must be a weight of the graph and have
+ * its type; each part has a DATA plane of its dims, and the parts together have its rows. The
+ * caller checks planes beside DATA. MN_UNSUPPORTED: more than max_dim dimensions, or DATA does not
+ * come first. */
 mn_status mnp_check_source(const mn_graph *g, const mn_weight_src *s, uint32_t max_dim,
                            mn_error *err);
 
@@ -183,7 +186,7 @@ static inline int64_t mnp_dim(const mn_graph *g, const int64_t *symbol, int64_t 
 uint32_t mnp_elem_dtype(const mn_tensor *t);
 /* Bytes of one block of these elements: what offset counts in. */
 uint64_t mnp_elem_bytes(const mn_tensor *t);
-/* Of the dense tensor; false: it overflows, or breaks its blocks. */
+/* Bytes of the dense tensor; false: they overflow, or a row is no multiple of the block. */
 bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uint64_t *bytes);
 /* n up to a multiple of `to`. */
 static inline int64_t mnp_round(int64_t n, int64_t to) {
@@ -191,10 +194,11 @@ static inline int64_t mnp_round(int64_t n, int64_t to) {
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
-/* Whether the node has an operand, or an attribute that is not 0, behind those that plugin.h has of
- * its operation: such a node gets the verdict no. */
+/* Whether the node has an operand, or an attribute that is not 0, beyond the operands and
+ * attributes in plugin.h: such a node gets the verdict no. */
 bool mnp_has_more(const mn_graph *g, const mn_node *n);
-/* Whether a table of contracts, [n], has the node's, and the node has no more than these do. */
+/* Whether a table of contracts [n] covers the node, and plugin.h has all its operands and
+ * attributes. */
 bool mnp_knows(const mn_op_contract *contracts, uint32_t n, const mn_graph *g, const mn_node *node);
 /* A verdict, MN_VERDICT_*, with these symbol values; *reason is 0 before. */
 typedef int32_t (*mnp_verdict_fn)(void *user, const int64_t *symbol, uint32_t node,
@@ -212,8 +216,8 @@ typedef struct {
 } mnp_allocation;          /* one per tensor of the graph; views have their root's */
 
 void mnp_arena_begin(const mn_graph *g, mnp_allocation *a); /* a: [n_tensors] */
-/* A node runs at time `at`: all that it reads and writes lives then. Several times for one node
- * widen its lifetimes. */
+/* A node runs at time `at`: the tensors that it reads and writes live then. Several calls for one
+ * node widen the lifetimes. */
 void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation *a);
 /* Places every produced interior and output, each at a multiple of align (a power of 2), so that
  * tensors alive at the same time do not overlap. *bytes: of the whole arena. MN_INVALID: a size
@@ -292,14 +296,14 @@ typedef struct {
 mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, uint64_t n_state, mnp_state *out,
                             mn_error *err);
 
-/* Where a node of the memory of sequences has its operands and attributes. */
+/* The positions of operands and attributes of a node that uses memory of sequences. */
 typedef struct {
     uint32_t pages;  /* operand PAGES or STATES */
     uint32_t memory; /* operand KV or STATE */
     uint32_t layer;  /* attributes */
     uint32_t group;
 } mnp_memory_node;
-/* False: the node neither stores nor reads what is remembered. */
+/* False: the node uses no memory of sequences. */
 bool mnp_memory_node_of(const mn_node *n, mnp_memory_node *out);
 
 /* The body of memory_layout, behind mnp_read_compile and the choice of a class. flags:
@@ -316,23 +320,23 @@ mn_status mnp_check_range(uint64_t off, uint64_t n, uint64_t bytes, const char *
                           mn_error *err);
 
 /* ---- bindings -------------------------------------------------------------------------------- */
-/* Where a buffer lies, as far as its alignment goes, and its bytes. */
+/* A number with the alignment of the buffer's address, and the buffer's bytes. */
 typedef struct {
     uint64_t address;
     uint64_t bytes;
 } mnp_extent;
 typedef mnp_extent (*mnp_extent_fn)(const mn_buffer *b);
 
-/* The first half of context_bind: fills table [n_tensors] (buffer NULL = not bound), each tensor
- * once, inside of its buffer, aligned to 4 bytes; no weight, and no view of what the segment
- * makes. */
+/* The first half of context_bind: fills table [n_tensors] (buffer NULL = not bound). Checks that
+ * each tensor comes once, inside of its buffer, aligned to 4 bytes, and is neither a weight nor a
+ * view of a tensor that the segment makes. */
 mn_status mnp_bind(const mn_graph *g, const mnp_allocation *a, const mn_binding *given, uint32_t n,
                    uint32_t stride, mnp_extent_fn extent, mn_binding *table, mn_error *err);
-/* The second half, per node that is to run: every operand is bound, or has a place, or may be
- * absent; rows of SLOTS and PARAMS hold the fields of the first release. */
+/* The second half, for each node that will run: checks that every operand is bound, has a place or
+ * may be absent, and that rows of SLOTS and PARAMS hold the fields of the first release. */
 mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation *a,
                           const int64_t *symbol_max, const mn_binding *table, mn_error *err);
-/* At execute: what is bound holds these symbol values. A KV buffer is checked by its users. */
+/* At execute: checks that bound buffers hold these symbol values; users of a KV buffer check it. */
 mn_status mnp_check_sizes(const mn_graph *g, const int64_t *symbol, const mn_binding *table,
                           mn_error *err);
 

@@ -6,7 +6,7 @@
  *   feed-forward  gate and up by rows, down by columns (Shoeybi et al. 2019, Megatron-LM); experts
  *                 the same, inside of each expert
  *   embedding     by columns, so that no operation needs to know of other members' ids
- *   other LINEARs by rows, as the vocabulary of the logits; but for the router of experts
+ * other LINEARs by rows, as the vocabulary of the logits; except the router of experts
  *   the rest      on every member: norms, SAMPLE, SLOTS, HISTORY. All members have the same whole
  *                 logits and draw the same ids
  *
@@ -71,9 +71,8 @@ void mnp_shard_free(mnp_shard *s); /* NULL is legal */
 uint32_t mnp_shard_members(const mnp_shard *s);
 /* The graph that a member executes; the plan's. */
 const mn_graph *mnp_shard_graph(const mnp_shard *s, uint32_t rank);
-/* What a member is asked where the plan's device is asked c, which is what the plan was made of:
- * with the member's graph, and the heads that it keeps of each group of the memory. Layouts are
- * NULL. */
+/* The compile input of a member, made from c, the compile input that the plan was made of: it has
+ * the member's graph, and for each group of the memory the member's heads. Layouts are NULL. */
 mn_compile mnp_shard_compile(const mnp_shard *s, uint32_t rank, const mn_compile *c);
 /* By ascending `at`. */
 const mnp_exchange *mnp_shard_exchanges(const mnp_shard *s, uint32_t *n);

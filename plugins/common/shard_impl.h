@@ -18,7 +18,7 @@ struct mnp_shard {
     mnp_piece *pieces;        /* [room] */
     mnp_share *shares;        /* [room][n] */
     int32_t *operands;        /* [n_operands] */
-    bool *first_only;         /* [n_operands] absent but on member 0: biases of sums */
+    bool *first_only;         /* [n_operands] absent except on member 0: biases of sums */
     bool *placed;             /* [n_tensors of the graph] a weight whose first piece is decided */
     uint8_t *how;             /* [n_nodes] SHARD_ROWS, ... */
     mnp_share *kv;            /* [n_nodes][n] KV heads of a divided ATTENTION; else zeros */
@@ -40,7 +40,7 @@ static inline mnp_share *shard_shares(const mnp_shard *s, uint32_t tensor) {
 }
 /* Makes the members' graphs once all is decided. */
 mn_status shard_make_graphs(mnp_shard *s, mn_error *err);
-/* And what the members remember. */
+/* Makes the members' memory of sequences. */
 mn_status shard_make_memory(mnp_shard *s, const mn_compile *c, mn_error *err);
 
 #endif

@@ -30,7 +30,8 @@ typedef struct {
 
 /* The first row of part 0. */
 mnp_source_row mnp_first_row(const mn_tensor *t, const mn_weight_src *s);
-/* To the next row, of the next part behind a part's last. Behind the last of all it is invalid. */
+/* Moves to the next row, behind a part's last row to the next part. Behind the very last row the
+ * cursor is invalid. */
 void mnp_next_row(mnp_source_row *r);
 /* Where the row begins in a plane. rows: how many rows share a row of values; 0 = all. */
 const uint8_t *mnp_row_at(const mnp_source_row *r, uint32_t plane, uint32_t rows);

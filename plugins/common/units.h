@@ -15,7 +15,7 @@ extern "C" {
 /* ---- maker and readers of a tensor ----------------------------------------------------------- */
 typedef struct {
     int32_t maker, reader; /* in the segment: the node that writes it; the last that reads it; -1 */
-    uint32_t reads;        /* operands of the segment that are it; a read of its view counts 2 */
+    uint32_t reads;        /* operands of the segment that read it; a read of its view counts 2 */
     bool crosses;          /* it, or a view of it, is read outside of the segment */
 } mnp_use;
 typedef struct {
@@ -78,13 +78,13 @@ mn_status mnp_lower(const mn_host *h, const mnp_lowering *l, const mnp_pattern *
                     mn_error *err);
 
 /* ---- patterns that several backends have (patterns.c) ---------------------------------------- */
-/* [gather] [norm] LINEAR [add | glu]: the norm is an RMS_NORM of [rows, D], the addition has the
- * product once, both products of the unit are of one type and size. */
+/* [gather] [norm] LINEAR [add | glu]: the norm is an RMS_NORM of [rows, D], one operand of the
+ * addition is the product, both products of the unit have one type and size. */
 enum { MNP_LINEAR_NORM, MNP_LINEAR_GATHER, MNP_LINEAR_ADD, MNP_LINEAR_GLU };
 extern const mnp_pattern mnp_pattern_linear;
-/* [rope q, rope k] KV_STORE [attention]: both rotations or none, at the rows' positions; the
- * attention stays apart, alone reads the rotated q, over the same rows and cache, and both
- * rotations are the same. MNP_STORE_READER is a way only. */
+/* [rope q, rope k] KV_STORE [attention]: both rotations or none, equal and at the rows' positions.
+ * The attention stays a unit of its own, is the only reader of the rotated q, and has the same rows
+ * and cache. MNP_STORE_READER only leads to further parts. */
 enum { MNP_STORE_READER, MNP_STORE_ROPE_K, MNP_STORE_ROPE_Q, MNP_STORE_ATTENTION };
 extern const mnp_pattern mnp_pattern_store;
 /* MOE_LINEAR [glu]: both products of the unit are of one type and size. */

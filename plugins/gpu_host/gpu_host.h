@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* What kernels are made for. */
+/* Limits of the kernels. */
 typedef struct {
     mnp_kv_rules kv;      /* pages, padding of heads, the longest head */
     uint32_t max_experts; /* of a routed layer */
@@ -29,7 +29,7 @@ typedef struct {
     uint32_t segments;    /* of a queue's ring, up to MNG_SEGMENTS; 0: so many */
 } mng_limits;
 
-/* How device memory is wanted. */
+/* How device memory is allocated. */
 enum {
     MNG_ZEROED,
     MNG_WRITTEN /* written before it is read: need not be zeroed */
@@ -81,10 +81,10 @@ struct mng_backend {
     /* ---- queues ---- */
     /* fills the backend's part of q; after an error queue_close is called */
     mn_status (*queue_open)(mn_queue *q, mn_error *err);
-    void (*queue_close)(mn_queue *q); /* nothing of it is under way */
-    /* everything in the queue is over */
+    void (*queue_close)(mn_queue *q); /* no work of it is in flight */
+    /* waits until all work in the queue is complete */
     mn_status (*queue_finish)(mn_queue *q, mn_error *err);
-    /* optional: what is in the queue begins without a wait */
+    /* optional: starts the work in the queue, without waiting */
     mn_status (*queue_flush)(mn_queue *q, mn_error *err);
     /* Copies in the queue, which do not wait. host: pinned, within one buffer of it, whose handle
      * is not passed. event: as in event_record, behind this copy; NULL: none is wanted. */
@@ -98,15 +98,15 @@ struct mng_backend {
     mn_status (*unmap)(mn_queue *q, mng_ref at, void *host, mn_error *err);
 
     /* ---- events: handles of the backend ---- */
-    /* *event: NULL, or an earlier one, to be used again or freed: its queue may not have reached
-     * it, but nobody asks for it again. Leaves there one behind everything in the queue, which
-     * begins without a wait */
+    /* Puts an event behind all work in the queue into *event, and starts that work without waiting.
+     * *event before: NULL, or an earlier event to be reused or freed; its queue may not have
+     * reached it, but no caller waits for it any more */
     mn_status (*event_record)(mn_queue *q, void **event, mn_error *err);
     /* optional: an event before its first record, so that a step makes none */
     mn_status (*event_make)(mn_device *d, void **event, mn_error *err);
     mn_status (*event_poll)(mn_device *d, void *event, bool *passed, mn_error *err);
     mn_status (*event_wait)(mn_device *d, void *event, mn_error *err);
-    /* what the queue does later waits for the event */
+    /* later work of the queue waits for the event */
     mn_status (*event_join)(mn_queue *q, void *event, mn_error *err);
     void (*event_free)(mn_device *d, void *event);
     bool events_once; /* an event holds resources: it is freed with its mn_event, not kept */
@@ -142,9 +142,9 @@ struct mng_backend {
     void (*program_uses)(mn_program *p);
     /* behind the lowering; lowered: [n_units] what the units were made of */
     mn_status (*program_lowered)(mn_program *p, const mnp_unit *lowered, mn_error *err);
-    /* what lives at time i beside the nodes of unit i (mnp_arena_live) */
+    /* marks tensors that live at time i beside those of unit i's nodes (mnp_arena_live) */
     void (*program_live)(mn_program *p, uint32_t i);
-    /* what the program needs beside its nodes' needs; before them */
+    /* adds needs of the program itself; called before the needs of its nodes */
     void (*program_needs)(mn_program *p, mng_needs *needs);
     void (*program_free)(mn_program *p); /* also of a program that is half made */
     /* times, row_grain, flags, peak of the import; streamed: bytes of weights that a step of one
@@ -152,10 +152,10 @@ struct mng_backend {
     void (*estimate)(const mn_program *p, double streamed, mn_estimate *e);
 
     /* ---- contexts and steps: all optional ---- */
-    /* the scratch is there, MNG_WRITTEN: what kernels want to be zero in it is zeroed here */
+    /* the scratch is allocated, MNG_WRITTEN: zeroes the parts that kernels expect to be zero */
     mn_status (*context_open)(mn_context *c, mn_error *err);
     void (*context_close)(mn_context *c); /* the queue is finished; also of one that is half open */
-    /* a set is about to be bound anew: what holds its addresses is dropped */
+    /* called before a set is bound anew: drops what holds its addresses */
     void (*context_rebind)(mn_context *c, uint32_t set);
     /* A step of c->symbol, begun: sizes are not checked yet (mng_check_sizes). dry: prepare.
      * NULL: mng_check_sizes and mng_run_units. Graphs of the vendor are found, captured around
@@ -163,7 +163,7 @@ struct mng_backend {
     mn_status (*step)(mn_context *c, bool dry, mn_error *err);
     /* sets r->step, which lives as long as the context */
     void (*run_begin)(mng_run *r);
-    /* what launches have collected is enqueued */
+    /* enqueues what launches have collected */
     void (*run_flush)(mng_run *r);
     /* another unit runs unit i in this step */
     bool (*unit_absorbed)(const mng_run *r, uint32_t i);

@@ -59,7 +59,7 @@ typedef struct {
     char driver[64];
 
     uint64_t max_alloc;   /* bytes of one allocation; 0: any number */
-    uint64_t max_buffer;  /* the same of weights and caches, which may lie in several; 0: any */
+    uint64_t max_buffer;  /* bytes of one part of weights or of a cache; 0: any number */
     uint64_t patience_ns; /* how long a wait polls before it sleeps; 0: 2 ms */
     bool maps;            /* its memory is the host's: weights are written where they stay */
 } mng_device;
@@ -109,14 +109,15 @@ struct mn_event {
 };
 /* An event behind everything in the queue. */
 mn_status mng_event_new(mn_queue *q, mn_event **out, mn_error *err);
-/* So many events can be had without an allocation. */
+/* Ensures that so many events can be made without an allocation. */
 mn_status mng_events_reserve(mn_device *d, uint32_t n, mn_error *err);
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 enum { MNG_MAX_PARTS = 8, MNG_ALIGN = 256 };
-/* One that is larger than max_buffer lies in several parts, of part_bytes but for the last: it can
- * be the cache of keys and values alone. Byte n is at n % room of part n / room; room is whole
- * pages from the first binding on, which says how large a page is: least_room or more. */
+/* A buffer larger than max_buffer lies in several parts of part_bytes, of which the last may be
+ * smaller; only a cache of keys and values can be such a buffer. Byte n is byte n % room of part n
+ * / room. The first binding states the size of a page; from then on room, least_room or more, is
+ * whole pages. */
 struct mn_buffer {
     mn_device *dev;
     void *mem[MNG_MAX_PARTS];
@@ -128,7 +129,7 @@ struct mn_buffer {
     uint64_t room;
     uint64_t least_room;
 };
-/* Where byte `at` of a buffer lies; result: as many bytes lie there in one piece. */
+/* Where byte `at` of a buffer lies. Returns how many bytes from there on lie in one piece. */
 uint64_t mng_place_in(const mn_buffer *b, uint64_t at, mng_ref *out);
 /* Of a buffer in several parts, before it is used as a cache of such pages. */
 mn_status mng_buffer_pages(mn_buffer *b, uint64_t page_bytes, mn_error *err);
@@ -214,8 +215,8 @@ void mng_write_unpacked(const mng_weight *w, const mnp_source_row *s, uint8_t *t
 void mng_write_scales(const mng_weight *w, const mnp_source_row *s, uint8_t *to);
 void mng_write_biases(const mng_weight *w, const mnp_source_row *s, uint8_t *to);
 
-/* Rows on their way: n of them from *s on, each row_bytes, to a place in device memory, through the
- * ring. *s is moved on. The source may go when this returns. */
+/* Sends n rows from *s on, each row_bytes, to a place in device memory, through the ring, and moves
+ * *s on. The source may be freed when this returns. */
 mn_status mng_send_rows(mn_queue *q, const mng_weight *w, mng_row_fn write, uint64_t row_bytes,
                         mnp_source_row *s, int64_t n, mng_ref to, mn_error *err);
 /* All rows of a weight's plane, of all its parts; `at`: where the plane begins in a part. Where the
@@ -278,10 +279,10 @@ typedef struct {
 static inline mng_program *mng_program_of(const mn_program *p) {
     return (mng_program *)(uintptr_t)p;
 }
-/* Room behind what the scratch has; its place. */
+/* Appends room to the scratch; returns its place. */
 uint64_t mng_reserve(mng_program *p, uint64_t bytes);
-/* The tensor of the pages that a unit stores to or reads, and the bytes of one; -1: it does
- * neither. */
+/* The tensor of the pages that a unit writes or reads, and the bytes of one page; -1: it has
+ * none. */
 int32_t mng_memory_tensor(const mng_program *p, const mng_unit *u, uint64_t *page_bytes);
 /* As estimate and compile, for programs that a backend makes in another way (members of a group).
  * as: passed to program_begin; NULL in the functions of the table. */
@@ -308,7 +309,7 @@ static inline mng_context *mng_context_of(const mn_context *c) {
 /* Sets c->symbol to the values of a step; a value above its maximum is an error. Sizes of what is
  * bound are not compared: mng_check_sizes. */
 mn_status mng_context_begin(mn_context *c, const mn_step *step, mn_error *err);
-/* Whether what is bound holds the step's sizes; for each combination of values once is enough. */
+/* Whether bound buffers hold the step's sizes; one call per combination of values is enough. */
 mn_status mng_check_sizes(const mn_context *c, mn_error *err);
 /* The units of the step one after another, by rows of the table; dry: as in mng_run. What `step` of
  * a backend calls, under capture or between what it records. */

@@ -30,10 +30,10 @@ enum {
 typedef struct {
     uint32_t op;
     uint32_t contract;
-    /* beyond what is true of all: operands there, weights of types that can be kept, views of
-     * activations alone; a reason, or MNG_OK; NULL: nothing */
+    /* checks beyond those of all operations (operands are there, weights have types that can be
+     * kept, only activations have views); a reason, or MNG_OK; NULL: none */
     uint32_t (*verdict)(const mn_device *d, const mn_graph *g, const mn_node *n);
-    /* raises what the program needs for this node; NULL: nothing */
+    /* raises the program's needs for this node; NULL: it has none */
     void (*needs)(const mn_program *p, const mn_node *n, mng_needs *needs);
     void (*launch)(mng_run *r, const mng_unit *u);
 } mng_op;
@@ -69,7 +69,7 @@ struct mng_run {
     mn_device *dev;
     const int64_t *sym;
     mng_step *step;
-    bool dry; /* only what can be made before: kernels, room; nothing is launched */
+    bool dry; /* prepares kernels and room only; launches nothing */
     mn_status status;
     mn_error *err;
 };
@@ -135,7 +135,8 @@ typedef struct {
 mng_cache mng_cache_of(const mng_run *r, const mng_unit *u);
 /* The pages of a CONV_STATE, SSM_SCAN or GATED_DELTA unit. A sequence is an entry of SEQS: its rows
  * are those of [seq[0], seq[0] + seq[1]) whose ROW_POS is not negative, its pages are row seq[2] of
- * STATES. It is left alone where seq[1] is 0, its slot is not one, or it leaves no page. */
+ * STATES. A sequence is left unchanged if seq[1] is 0, its slot does not exist, or it has no page
+ * to leave. */
 typedef struct {
     const mnp_state *state;
     int32_t row_pos, seqs, states, memory; /* tensors */
@@ -179,9 +180,10 @@ typedef struct {
 } mng_view;
 /* Whether the views among a node's operands are of activations. */
 bool mng_accepts_views(const mn_graph *g, const mn_node *n);
-/* Places for the views of the segment that kernels cannot use where they lie, behind all else. */
+/* Reserves places, behind all else, for views of the segment that kernels cannot use in place. */
 mn_status mng_place_views(mng_program *p, mn_error *err);
-/* The views that the unit's nodes read; out: those that they wrote. Whether there is any. */
+/* Copies the views that the unit's nodes read (out: that they wrote). Returns whether there are
+ * any. */
 bool mng_copy_views(mng_run *r, const mng_unit *u, bool out);
 
 /* ---- profiles -------------------------------------------------------------------------------- */

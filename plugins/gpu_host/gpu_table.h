@@ -20,9 +20,9 @@ static inline mn_status mng_enter(const mn_device *d, mn_error *err) {
     return b->enter ? b->enter(d, err) : MN_OK;
 }
 
-/* MN_INVALID where what a call is given is another device's; what: "the queue". */
+/* MN_INVALID: an argument belongs to another device; what: its name, "the queue". */
 mn_status mng_check_device(const mn_device *own, const mn_device *of, const char *what, mn_error *);
-/* The same of a buffer; pinned memory is the host's, whichever device it was made by. */
+/* The same for a buffer; pinned memory belongs to the host, whichever device made it. */
 mn_status mng_check_buffer(const mn_device *own, const mn_buffer *b, mn_error *err);
 
 /* ---- device.c -------------------------------------------------------------------------------- */

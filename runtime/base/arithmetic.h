@@ -1,6 +1,6 @@
-/* arithmetic.h -- the state of a thread that decides what numbers become: rounding, subnormals,
- * traps, and how texts of numbers are read. A plugin's call leaves it as it was; looking costs some
- * nanoseconds and no system call. */
+/* arithmetic.h -- the floating-point control word and the locale of a thread: rounding, subnormals,
+ * traps, and how numbers are parsed. A call into a plugin must not change them; reading them costs
+ * some nanoseconds and no system call. */
 #ifndef MN_ARITHMETIC_H
 #define MN_ARITHMETIC_H
 #include <locale.h>
@@ -14,6 +14,6 @@ typedef struct {
 } mn_arithmetic;
 
 mn_arithmetic mn_arithmetic_now(void);
-/* Restores what can be restored; returns the change as a clause; NULL = nothing has changed. */
+/* Restores what can be restored. Returns the change as a clause; NULL = nothing has changed. */
 const char *mn_arithmetic_restore(const mn_arithmetic *was);
 #endif

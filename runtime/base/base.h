@@ -39,11 +39,11 @@ void mn_fail_plain(mn_error *err);
 #define MN_STR_ARG(s) (int)((s).len > 300 ? 300 : (s).len), (s).ptr ? (s).ptr : ""
 
 /* ---- plain.c --------------------------------------------------------------------------------- */
-/* Makes text of others, such as a plugin's names and messages, safe for a terminal or a log: tabs
- * and line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters that
- * turn the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and bytes
- * that are no UTF-8 become "\\xNN". Cut at a character where dst is too small; dst may not overlap
- * s. Returns the length without the NUL. cap >= 1 */
+/* Makes foreign text, such as a plugin's names and messages, safe for a terminal or a log: tabs and
+ * line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters that turn
+ * the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and bytes that are
+ * no UTF-8 become "\\xNN". Cut at a character where dst is too small; dst may not overlap s.
+ * Returns the length without the NUL. cap >= 1 */
 size_t mn_plain(char *dst, size_t cap, mn_str s);
 /* As mn_plain, for a char array of fixed size, in place; its NUL may be missing. */
 void mn_plain_array(char *text, size_t cap);
@@ -76,8 +76,8 @@ const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name)
 /* Every text of a model passes here: checks its size and removes a byte order mark. MN_BAD_FILE
  * names the file and both sizes. */
 mn_status mn_companion_text(mn_str *text, uint32_t max, const char *name, mn_error *err);
-/* The same of the mapped file with this base name, which mn_is_companion knows (else MN_INVALID);
- * out->ptr NULL = there is none. */
+/* As mn_companion_text, for the mapped file with this base name. MN_INVALID: mn_is_companion does
+ * not know the name; out->ptr NULL = there is no such file. */
 mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, uint32_t max,
                        mn_str *out, mn_error *err);
 bool mn_path_is_dir(const char *path);
@@ -91,7 +91,7 @@ bool mn_path_of_object(const void *address, char out[PATH_MAX]);
 typedef struct {
     const uint8_t *ptr; /* never NULL, also for an empty file */
     uint64_t bytes;
-    struct mn_watch *watch; /* NULL: read, so that nothing that happens to the file matters */
+    struct mn_watch *watch;        /* NULL: read; later changes of the file have no effect */
     struct mn_sealed_range *range; /* finds the plugin that writes there (sealed.h) */
 } mn_map;
 #define MN_MAP_READ 1u  /* read into memory of the process */
@@ -139,18 +139,18 @@ uint32_t mn_patterns_kinds(const mn_patterns *p, const char *name);
  * (EFBIG), or other users can write the file or a folder, or it is no regular file. These functions
  * never wait. */
 mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err);
-/* The file as it is now, read-only in memory until mn_cache_unmap: whoever replaces it leaves this
- * one alone. An empty file is MN_IO_ERROR. */
+/* The file as it is now, read-only in memory until mn_cache_unmap: replacing the file does not
+ * change the mapping. An empty file is MN_IO_ERROR. */
 mn_status mn_cache_map(const char *name, uint64_t max, mn_str *out, mn_error *err);
 void mn_cache_unmap(mn_str mapped);
 /* Replaces the whole file; folders are created for this user only; a home folder that does not
  * exist is not created. */
 mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err);
-/* The same with what it is put together of, one after the other. */
+/* The same with the content in n parts, which are written one after the other. */
 mn_status mn_cache_write_parts(const char *name, const mn_str *parts, uint32_t n, mn_error *err);
 void mn_cache_remove(const char *name);
 /* Opens the file for appending, and creates it if need be; each line is one write; close(*fd) by
- * the caller. Checked and failing as above. */
+ * the caller. Checks and errors as above. */
 mn_status mn_cache_append(const char *name, int *fd, mn_error *err);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */

@@ -58,8 +58,8 @@ void mn_watch_free(mn_watch *w);
 
 /* ---- for handlers: async-signal-safe --------------------------------------------------------- */
 
-/* The call that this thread is in, else one of another thread's: true, callee and what. alone
- * (may be NULL): whether all calls in flight are that callee's, or it is this thread's. */
+/* Returns true and sets callee and what: the call of this thread, else a call of another thread.
+ * alone (may be NULL): true if it is this thread's, or if all calls in flight have that callee. */
 bool mn_call_now(const mn_callee **callee, const char **what, bool *alone);
 /* In the child of a fork: forgets the calls of the parent's threads. */
 void mn_call_fork(void);

@@ -1,6 +1,6 @@
-/* ledger.h -- the memory that a loader holds: the host counts what it lends, so that it can check
- * that a plane which lies in no file of the model lies in one of the loader's blocks. Of a plugin
- * that loads no models nothing is noted. */
+/* ledger.h -- the memory that a loader holds. The host notes the blocks that it lends: a plane that
+ * lies in no file of the model must lie in one of them. For a plugin that loads no models nothing
+ * is noted. */
 #ifndef MN_LEDGER_H
 #define MN_LEDGER_H
 #include "base/base.h"

@@ -12,7 +12,7 @@ typedef struct {
     bool used;  /* some name matched */
 } mn_name_rule;
 
-/* Of "PATTERN=VALUE": the value is behind the last '=', since a pattern may have others.
+/* Reads "PATTERN=VALUE": the value begins behind the last '=', because a pattern may contain '='.
  * like: an example for the message. MN_INVALID: there is no '=', no pattern, or it is no regular
  * expression. Freed in any case. */
 mn_status mn_name_rule_read(mn_str text, const char *like, mn_name_rule *out, mn_error *err);

@@ -1,9 +1,9 @@
-/* sealed.h -- memory that plugins are given as const: pages of their own, written once by the host,
- * read-only from then on, for plugins as for the host. What a plugin writes there is a SIGSEGV
- * inside its call, at an address that mn_sealed_has knows: the plugin is named, instead of all
- * others computing something else. Also what is copied there, struct by struct (given.c).
+/* sealed.h -- memory that plugins receive as const: separate pages, which the host writes once and
+ * then makes read-only, for itself, too. A plugin that writes there gets a SIGSEGV inside its call,
+ * at an address that mn_sealed_has finds: the plugin is named, and no other plugin computes with
+ * changed data. given.c copies structs into such pages.
  *
- * Costs system calls: for what is made before steps, not for what a step hands over. */
+ * Sealing costs system calls: use it for objects made before steps, not for arguments of a step. */
 #ifndef MN_SEALED_H
 #define MN_SEALED_H
 #include "base/base.h"
@@ -23,7 +23,7 @@ void *mn_sealed_copy(mn_sealed *s, const void *from, size_t n, size_t size);
 bool mn_sealed_close(mn_sealed *s);
 void mn_sealed_free(mn_sealed *s); /* NULL is fine */
 
-/* Other read-only memory that plugins are given: maps of files. */
+/* Other read-only memory that plugins receive: maps of files. */
 typedef struct mn_sealed_range mn_sealed_range;
 /* NULL = out of memory. */
 mn_sealed_range *mn_sealed_note(const void *begin, size_t bytes);

@@ -1,6 +1,6 @@
 /* vendor_types.h -- types that plugins bring along (mn.types/1): a copy of a plugin's list. Types
- * of two plugins are the same where their names are; their ids are each plugin's own, so that an id
- * means nothing without the list that it comes from. */
+ * of two plugins are the same if their names are the same. Each plugin chooses its own ids: an id
+ * has a meaning only with the list that it comes from. */
 #ifndef MN_VENDOR_TYPES_H
 #define MN_VENDOR_TYPES_H
 #include "base/base.h"
@@ -33,7 +33,7 @@ const mn_vendor_type *mn_vendor_type_named(const mn_vendor_types *list, const ch
 /* Whether both have the same blocks and planes. */
 bool mn_vendor_types_agree(const mn_vendor_type *a, const mn_vendor_type *b);
 
-/* A type of a list or, of other ids, of dtype.h. */
+/* The type of an id: from the list if a vendor owns the id, else from dtype.h. */
 bool mn_vendor_dtype(const mn_vendor_types *list, uint32_t id, mn_dtype *out);
 /* "vendor.q3x", or the name of dtype.h. */
 const char *mn_vendor_dtype_name(const mn_vendor_types *list, uint32_t id);

@@ -6,7 +6,7 @@
 
 typedef struct {
     mn_str name; /* of the matrix */
-    /* n weights above 0: those of each matrix, whose mean is about 1, side by side */
+    /* n weights above 0: for each matrix in turn its weights, with a mean of about 1 */
     uint64_t n;
     float *weights;
     bool used; /* for a tensor of the file */
@@ -16,7 +16,7 @@ typedef struct {
     mn_imatrix_entry *at;
     size_t n, cap;
     uint64_t n_values; /* of all entries: the file has a float for each */
-    mn_str dataset;    /* what it was made of, as it says; may be empty */
+    mn_str dataset;    /* name of the data set, as the file states it; may be empty */
     uint64_t chunks;   /* pieces of text; 0 = not stated */
 } mn_imatrix;
 /* Reads llama.cpp's imatrix file in either form: GGUF with NAME.in_sum2 and NAME.counts, or the

@@ -14,14 +14,14 @@ typedef struct mn_codebook mn_codebook;
 struct mn_codebook {
     int n, size;         /* entries, and elements of one */
     int group;           /* elements with one scale */
-    int levels;          /* scales of a group: odd multiples of the block's, so many */
+    int levels;          /* number of scales of a group: odd multiples of the block's */
     bool is_signed;      /* its values have signs: the block stores none */
     bool even;           /* of eight elements an even number is negative */
     float top;           /* the largest value */
     const float *tried;  /* MN_IQ_TRIED scales of a group: times the one of its largest element */
     const float *values; /* [size][n]; NULL: of `pick` */
-    /* the best entry of `size` elements at scale s > 0, for books that know a shorter way than all
-     * entries; `moves` and `start` are its own */
+    /* finds the best entry of `size` elements at scale s > 0 without trying all entries; `moves`
+     * and `start` belong to it */
     mn_iq_pick (*pick)(const mn_codebook *c, const float *a, const float *w, float s);
     unsigned moves;
     const uint16_t *start;

@@ -4,8 +4,8 @@
  *
  * One segment: a step is one write, one execute and one read, all enqueued; the caller may run
  * ahead. Several: tensors that cross from one device to another are waited for and moved between
- * the executes, so that a step is over but for its last segment when mn_engine_submit returns;
- * there is nothing to run ahead of, and ring is 1. */
+ * the executes, so that only the last segment of a step is in flight when mn_engine_submit returns:
+ * the caller cannot run ahead, and ring is 1. */
 #ifndef MN_ENGINE_H
 #define MN_ENGINE_H
 #include <minerva/minerva.h>
@@ -81,8 +81,8 @@ typedef struct mn_engine_sampler mn_engine_sampler;
 
 typedef struct mn_engine_pages mn_engine_pages; /* pages.c */
 
-/* Hidden states of the steps in flight (hidden.c): [ring][rows, n_embd]. host NULL: the graph tells
- * none. */
+/* Hidden states of the steps in flight (hidden.c): [ring][rows, n_embd]. host NULL: the graph has
+ * no such output. */
 typedef struct {
     uint32_t device;
     mn_buffer *host;
@@ -102,7 +102,7 @@ typedef struct {
     mn_held_list *held;                     /* sets that it may share; NULL: none */
     uint32_t row_pages; /* MN_SYM_PAGES: the longest row of a table of positions */
     uint32_t precision, kept_how;
-    uint64_t weight_bytes; /* of sets that it imported; of those that it shares 0 */
+    uint64_t weight_bytes; /* bytes of the sets that it imported, without shared sets */
     uint64_t kv_bytes, scratch_bytes;
     mn_input_layout in;
     uint32_t ring; /* steps whose ids can wait to be read */
@@ -135,8 +135,8 @@ typedef struct {
 static inline uint32_t mn_engine_row(const mn_engine *e, uint32_t group, uint32_t slot) {
     return e->in.pages[group] + slot * e->group[group].row;
 }
-/* ring: steps in flight at most. The graph and the model's files outlive the engine. MN_INVALID: a
- * placement that tears apart what belongs on one device. *fault (may be NULL), when creation
+/* ring: steps in flight at most. The graph and the model's files outlive the engine. MN_INVALID:
+ * the placement separates nodes that must be on one device. *fault (may be NULL), when creation
  * failed: the device that is lost, or that refuses what it claimed (a status of class REFUSE); then
  * *err has the device's own words alone. */
 mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring,
@@ -163,7 +163,7 @@ void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *p
  * the calls below and keeps nothing of it. */
 typedef struct {
     const int32_t *inputs;        /* the packed block; NULL: unchanged since the last step */
-    const mn_input_range *ranges; /* what of it differs from the last step's */
+    const mn_input_range *ranges; /* its ranges that differ from the last step */
     uint32_t n_ranges;            /* 0: all of it */
     uint32_t at;                  /* its place of the ring */
     uint32_t run;                 /* the program, MN_RUN_* */
@@ -172,7 +172,8 @@ typedef struct {
     /* of a draft head: hidden states in front of its rows, [n_hidden_in, n_embd] */
     const float *hidden_in;
     uint32_t n_hidden_in;
-    bool hidden;  /* mn_engine_hidden has its rows behind the wait; of a graph that tells them */
+    bool
+        hidden; /* mn_engine_hidden has its rows after the wait; only of a graph with that output */
     bool logits;  /* mn_engine_logits reads them; after mn_engine_make_logits */
     bool profile; /* runs through mn.profile/1, and is over when mn_engine_submit returns */
     int64_t symbols[MN_SYM_COUNT]; /* mn_engine_symbols */
@@ -180,8 +181,8 @@ typedef struct {
 /* Enqueues the inputs, one step, and the read of n_outputs ids into its place of the ring. *event
  * is the caller's: mn_engine_wait or mn_engine_drop. */
 mn_status mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event, mn_error *err);
-/* The same in two calls, with nothing enqueued between them but masks and biases: all that is in
- * front of the last part; then that, and the read. Between them sampler_rows may change. */
+/* mn_engine_submit in two calls: begin enqueues all parts but the last, finish the last part and
+ * the read. Between them only masks and biases may be enqueued, and sampler_rows may change. */
 mn_status mn_engine_begin(mn_engine *e, const mn_engine_step *x, mn_error *err);
 mn_status mn_engine_finish(mn_engine *e, const mn_engine_step *x, mn_event **event, mn_error *err);
 /* MN_UNSUPPORTED names a device whose plugin has no mn.profile/1. */
@@ -197,9 +198,9 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at); /* [n_outputs] */
 /* Hidden states of a complete step, at its place of the ring: [rows, n_embd]. */
 const float *mn_engine_hidden(const mn_engine *e, uint32_t at);
 
-/* Whether output i of a complete step, at its place of the ring, can be: an id of the vocabulary,
- * or MN_ID_NONE or MN_ID_NAN; with scores, the likeliest ids, too. MN_DEVICE_LOST names the device,
- * which is at fault: it counts as lost. */
+/* Checks output i of a complete step, at its place of the ring: it must be an id of the vocabulary,
+ * MN_ID_NONE or MN_ID_NAN; with scores, the likeliest ids, too. MN_DEVICE_LOST: it is not; the
+ * device at fault is named and counts as lost. */
 mn_status mn_engine_check_output(mn_engine *e, uint32_t at, uint32_t i, bool scores, mn_error *err);
 
 /* The device that computes the logits. */
@@ -266,18 +267,19 @@ mn_status mn_engine_observe(mn_engine *e, const mn_engine_step *x, const mn_step
 /* ---- pages.c: the caller's pages as bytes; in queue order ------------------------------------ */
 /* Of a page of the group, over all segments; 0: nothing of the group is stored. */
 uint64_t mn_engine_page_bytes(const mn_engine *e, uint32_t group);
-/* Whether pages can be moved as bytes: tried on two pages of each group, which nobody uses yet.
- * What was in them is 0 then. MN_UNSUPPORTED names the device whose pages cannot. */
+/* Tests whether pages can be moved as bytes, on two unused pages of each group, which are zero
+ * afterwards. MN_UNSUPPORTED names the device whose pages cannot. */
 mn_status mn_engine_test_pages(mn_engine *e, mn_error *err);
-/* Lines about all that the bytes of pages depend on but weights: graph, devices, plugins, types. */
+/* Lines that state all that the bytes of pages depend on, except weights: graph, devices, plugins,
+ * types. */
 void mn_engine_describe_pages(const mn_engine *e, mn_text *to);
 /* Memory to fetch pages with, once per engine: places that are used independently, each for
  * n_pages[group] pages at most. */
 mn_status mn_engine_make_places(mn_engine *e, uint32_t n_places, const uint32_t *n_pages,
                                 mn_error *err);
 /* Enqueues copies of a page: its bytes are in `to` when mn_engine_fetch_poll says MN_OK, once for
- * all pages of the place. MN_TIMEOUT: not yet. Then, and after fetch_drop, which forgets what was
- * enqueued, the place is free again. */
+ * all pages of the place. MN_TIMEOUT: not yet. The place is free again after MN_OK, and after
+ * fetch_drop, which forgets what was enqueued. */
 mn_status mn_engine_fetch_page(mn_engine *e, uint32_t place, uint32_t group, int32_t page, char *to,
                                mn_error *err);
 mn_status mn_engine_fetch_poll(mn_engine *e, uint32_t place, mn_error *err);
@@ -286,9 +288,9 @@ void mn_engine_fetch_drop(mn_engine *e, uint32_t place);
 mn_status mn_engine_store_page(mn_engine *e, uint32_t group, int32_t page, const char *from,
                                mn_error *err);
 
-/* Before the first step with logits (hidden states, if the graph embeds): their memory and a second
- * set of bindings, which are kept. After the wait for such a step mn_engine_logits copies those of
- * the last one: n_rows of mn_graph_row_width numbers. */
+/* Call it before the first step with logits (hidden states, if the graph embeds): makes their
+ * memory and a second set of bindings, which are kept. After the wait for such a step
+ * mn_engine_logits copies its logits: n_rows of mn_graph_row_width numbers. */
 mn_status mn_engine_make_logits(mn_engine *e, mn_error *err);
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err);
 #endif

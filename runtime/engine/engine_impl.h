@@ -35,7 +35,7 @@ typedef struct mn_engine_device {
     void *staging_map;
     void *given; /* what a write is given: a copy of the host's bytes, or of another device's */
     size_t given_cap;
-    bool says_changes; /* that its execute leaves other arithmetic is told */
+    bool says_changes; /* the log has said that its execute changes the arithmetic */
 } mn_engine_device;
 
 /* Nodes [node_lo, node_hi) on one device. */
@@ -43,7 +43,7 @@ typedef struct mn_engine_segment {
     uint32_t device, node_lo, node_hi, precision, k_dtype, v_dtype, row_grain, kept_how;
     uint64_t weight_bytes, scratch_bytes;
     mn_weights *weights;
-    mn_held *held; /* what others share of them; NULL: nobody can */
+    mn_held *held; /* the weight set that other sessions may share; NULL: none may */
     mn_program *program;
     mn_context *context;
     mn_sealed *pages;             /* what the program was compiled of */
@@ -146,7 +146,7 @@ void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s);
 
 /* Lists the tensors of its nodes. */
 mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_error *err);
-/* What the segment's device is asked about it, and what it compiles, in sealed pages that *owner
+/* The segment as input of the device's supports, estimate and compile, in sealed pages that *owner
  * holds. NULL: out of memory, and err is filled. */
 const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s,
                                              const mn_model_graph *graph, mn_sealed **owner,
@@ -184,11 +184,11 @@ mn_status mn_engine_read_scores(mn_engine *e, const mn_engine_step *step, mn_eve
                                 mn_error *err);
 
 /* ---- run.c ----------------------------------------------------------------------------------- */
-/* src is free again on return, and as it was: the plugin was given a copy. */
+/* src is free again on return and unchanged: the plugin received a copy. */
 mn_status mn_engine_write(mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
                           uint64_t bytes, mn_error *err);
-/* The caller's block to every device, what has changed of it; with page tables of its own where its
- * pages are smaller, and then whole. */
+/* Writes the changed ranges of the caller's block to every device. A device with smaller pages gets
+ * page tables of its own, and then the whole block. */
 mn_status mn_engine_write_inputs(mn_engine *e, const mn_engine_step *x, mn_error *err);
 bool mn_id_exists(const mn_engine *e, int32_t id); /* in the vocabulary */
 /* The rest on the device of the last segment, in queue order. */

@@ -19,8 +19,9 @@ typedef struct {
 } mn_import;
 
 /* Opens for the segment, streams, waits and seals. *out is the caller's (weights_free); kept_how:
- * MN_KEPT_* bits. After an error everything is over and freed, on all threads: the device's first
- * word of being lost, else the error of the first weight by its place in the graph. */
+ * MN_KEPT_* bits. After an error all threads have ended and everything is freed. The error is the
+ * first one that says that the device is lost, else the error of the first failing weight in the
+ * graph's order. */
 mn_status mn_weights_import(const mn_import *in, mn_weights **out, uint32_t *kept_how,
                             mn_error *err);
 #endif

@@ -277,9 +277,9 @@ typedef struct {
     uint32_t stamp; /* the last closure's */
 } mn_gstack;
 
-/* Sets and what is derived from them grow under the lock for writing. Who only reads them holds it
- * for reading, and has a view: a copy of all above `lock`, in which what is not there yet counts as
- * `failed`; then the work is done again by a writer. */
+/* Sets and what is derived from them grow under the lock for writing. A reader holds the lock for
+ * reading and has a view: a copy of all fields above `lock`. If the view lacks a set, that counts
+ * as `failed`, and a writer does the work again. */
 struct mn_grammar {
     bool is_view;
     const mn_grammar_vocab *vocab;

@@ -1,4 +1,4 @@
-/* schema.h -- the front end for JSON Schema, alone in knowing how JSON is read. */
+/* schema.h -- the front end for JSON Schema; no other front end reads JSON. */
 #ifndef MN_GRAMMAR_SCHEMA_H
 #define MN_GRAMMAR_SCHEMA_H
 #include "grammar/grammar_impl.h"

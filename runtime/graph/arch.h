@@ -58,7 +58,7 @@ int32_t mn_b_mlp(mn_model_graph *g, int32_t x); /* ffn_up, activation, ffn_down 
  * (ffn_gate_up_exps), times ffn_down_exps.scale where the file has it; without a gate up, the
  * activation and down. x may be of another width than the layers. */
 int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form form);
-/* sum and what the experts that every token uses make of x; sum itself where there are none. */
+/* sum plus the output of the shared experts for x; sum itself if there are none. */
 int32_t mn_b_add_shared(mn_model_graph *g, int32_t sum, int32_t x, mn_glu_form form);
 /* mn_b_experts with the router ffn_gate_inp of x, and mn_b_add_shared. */
 int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form);

@@ -270,7 +270,7 @@ int32_t mn_g_rope_behind(mn_model_graph *g, int32_t x);
  * and values (shares) ATTENTION alone. v: -1: the first elements of keys. sinks: -1 = none. */
 int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks);
 /* What the attention of one layer reads; -1: nothing. bias: [buckets, H], by distance. reads_text:
- * k and v are of rows of texts, which those of a decoder read from now on. */
+ * k and v belong to rows of texts; rows of a decoder read them from now on. */
 typedef struct {
     int32_t q, k, v, sinks, bias;
     bool reads_text;

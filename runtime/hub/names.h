@@ -1,6 +1,6 @@
-/* names.h -- names of models: where on this machine the model is that a name means, and which files
- * of a repository make it. Nothing here uses a network or writes, but for the list of aliases and
- * what is removed.
+/* names.h -- names of models: finds the model that a name means on this machine, and the files of a
+ * repository that make it. Nothing here uses a network; only the list of aliases and removals
+ * write.
  *
  * A name is looked for in this order; the first place that has the model wins:
  *   path         the name is a file or folder
@@ -9,8 +9,7 @@
  *   huggingface  the cache that Python's huggingface_hub shares (hf.c has its layout)
  *   lmstudio     LM Studio's folder of models (lmstudio.c)
  *   ollama       ollama's store (ollama.c)
- * Which files belong together is said by the patterns of the loaders alone: choose.c knows no
- * format. */
+ * Only the patterns of the loaders say which files belong together: choose.c knows no format. */
 #ifndef MN_HUB_NAMES_H
 #define MN_HUB_NAMES_H
 #include <minerva/minerva.h>

@@ -14,12 +14,13 @@ typedef struct {
 mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi, int64_t *out);
 mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t hi,
                          int64_t *out); /* absent: an error */
-/* One integer from lo to hi for each layer into out [n_layer]; a single one is that of all. */
+/* One integer from lo to hi for each layer into out [n_layer]; a single integer counts for all
+ * layers. */
 mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t lo,
                          int64_t hi, int64_t *out);
 /* Numbers into out [n], of a key that is an array of n of them. */
 mn_status mn_hp_reals(const mn_hp_reader *r, const char *key, uint64_t n, double *out);
-/* 0, as before it was read: an error */
+/* An error if the value is still 0, as before it was read. */
 mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value);
 mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double hi, double *out);
 mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out);

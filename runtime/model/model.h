@@ -19,7 +19,7 @@ typedef struct {
     mn_str id;
     const mn_patterns *patterns;
     const mn_callee *callee;      /* for MN_WATCHED; may be NULL */
-    mn_ledger *memory;            /* that the loader has of the host; NULL: not known */
+    mn_ledger *memory;            /* memory of the host that the loader holds; NULL: not known */
     const mn_vendor_types *types; /* of its own; NULL: none */
 } mn_loader_ref;
 
@@ -162,8 +162,8 @@ typedef struct {
     int64_t
         n_encoder; /* layers in front that read a text for those behind (T5); 0 = there are none */
     int64_t start_id; /* of a model with such layers: what stands in front of each answer */
-    /* the bias of logits by distance: rows of its table, and from where on all count as one; 0 =
-     * none */
+    /* the bias of logits by distance: rows of its table, and the distance from which on all have
+     * one row; 0 = none */
     int64_t n_buckets, far_distance;
     mn_ssm ssm;
     mn_latent latent;
@@ -197,16 +197,16 @@ typedef struct {
     uint32_t route; /* MN_ROUTE_* */
     bool route_normalise;
     double route_scale;
-    /* the experts are route_groups groups, of which those with the best scores alone are chosen
-     * from: route_groups_used of them. 0: all */
+    /* the experts are route_groups groups; experts are chosen from the route_groups_used groups
+     * with the best scores only. 0: from all */
     int64_t route_groups, route_groups_used;
     int64_t n_expert; /* of the layer with the most experts; 0 = the model has none */
 } mn_hparams;
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected.
  * n_vocab: rows of the embedding. The layers are in the arena. */
 mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err);
-/* Those of the model's draft head, as a model of its last layer alone. MN_UNSUPPORTED: it has no
- * head. */
+/* The hyper-parameters of the draft head, as a model of the last layer alone. MN_UNSUPPORTED: it
+ * has no head. */
 mn_status mn_hparams_read_head(const mn_canonical *m, mn_arena *arena, mn_hparams *out,
                                mn_error *err);
 /* The name of the pre-tokeniser that files of this architecture mean where they state none; NULL:

@@ -1,6 +1,6 @@
-/* row_order.h -- in which order the rows of q and k stand: GGUF's files have those of some
- * architectures reordered, so that neighbours rotate together where checkpoints rotate the halves
- * of a head. */
+/* row_order.h -- in which order the rows of q and k stand: files of GGUF reorder these rows for
+ * some architectures, so that neighbours rotate together where checkpoints rotate the halves of a
+ * head. */
 #ifndef MN_MODEL_ROW_ORDER_H
 #define MN_MODEL_ROW_ORDER_H
 #include "model/model.h"

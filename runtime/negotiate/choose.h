@@ -64,12 +64,12 @@ bool mn_is_passed_over(const mn_chooser *c, const mn_device_record *d);
  * claims no less: auto leaves i out then. The context of a second driver would take memory of the
  * card that is not counted. False if the user named devices. */
 bool mn_is_double(const mn_chooser *c, uint32_t i);
-/* Rates of everybody who was asked; compares: measured where they decide. */
+/* Rates of all devices that were asked; compares: rates that decide the choice are measured. */
 void mn_rate_all(mn_chooser *c, bool compares);
 void mn_order_add(mn_order *w, uint32_t i); /* appends i, unless the list has it */
 /* All devices that were asked and can run some node, by rank. */
 void mn_order_add_ranked(const mn_chooser *c, mn_order *w, bool cpu_only, bool oracles);
-/* With the experts where the request wants them. */
+/* Makes the plan of these devices, with the experts where the request wants them. */
 mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out);
 void mn_plan_adopt(mn_chooser *c, mn_plan *plan); /* empties plan */
 mn_status mn_choose_auto(mn_chooser *c, bool cpu_only);

@@ -21,8 +21,8 @@
 
 #define MN_REQUEST_AHEAD 4u  /* run_ahead comes from the caller and holds for every device */
 #define MN_REQUEST_STRICT 8u /* a device of the list that cannot be used is an error */
-/* the same devices were asked just before, for other sizes: no warning is said again, no rate that
- * is remembered is measured again */
+/* the same devices were asked just before, for other sizes: no warning is repeated, and no
+ * remembered rate is measured again */
 #define MN_REQUEST_AGAIN 16u
 
 #define MN_EXPERTS_NONE UINT32_MAX
@@ -30,7 +30,8 @@
 /* Sets of bindings of a context: a step with the logits, and one without. */
 #define MN_BINDING_SETS 2u
 
-/* Who wants to know how far an import is; done: 0 to 1; non-zero: cancel. fn may be NULL. */
+/* Is called with the progress of an import; done: 0 to 1; a non-zero result cancels. fn may be
+ * NULL. */
 typedef struct {
     int32_t (*fn)(void *arg, float done, const char *what);
     void *arg;
@@ -52,10 +53,10 @@ typedef struct {
     uint64_t kv_bytes, kv_positions;
     mn_watcher watcher;
     mn_held_list *held; /* weights that are on devices already; NULL: none are shared */
-    /* steps in flight at most, on a device that works by itself; 0 = 1 */
+    /* steps in flight at most, on an asynchronous device; 0 = 1 */
     uint32_t run_ahead;
-    /* layers, from the first on, whose routed experts are on the CPU, those of no others: all from
-     * their number on; 0 = as is fastest, MN_EXPERTS_NONE = of no layer */
+    /* number of layers, from the first on, whose routed experts are on the CPU; no others are (more
+     * than the model has: all); 0 = as is fastest, MN_EXPERTS_NONE = no layer */
     uint32_t n_cpu_moe;
     /* "PATTERN=DEVICE,...": matrices whose names match are on that device; NULL or "": none */
     const char *tensor_devices;
@@ -159,9 +160,9 @@ typedef struct {
     uint64_t kv_bytes, need; /* need: weights + KV + scratch, upper bound */
     double score;            /* microseconds per token of a typical mix; lower is better */
     mn_offer_stage stage;
-    /* [n_nodes] what the device said, corrected where it cannot be; NULL = it was not asked */
+    /* [n_nodes] verdicts of the device, impossible ones corrected; NULL = it was not asked */
     mn_verdict *verdicts;
-    uint8_t *said; /* [n_nodes] whose word the verdict is: MN_SAID_* */
+    uint8_t *said; /* [n_nodes] the source of each verdict: MN_SAID_* */
     /* [n_nodes] 1: may be placed there, with the nodes that must stay together */
     uint8_t *can;
     uint32_t n_can;
@@ -215,10 +216,11 @@ typedef struct {
 /* Positions between snapshots of states within a text. */
 #define MN_STATE_EVERY 1024u
 /* Pages of a KV group that a session with these symbol values needs for all its sequences. A group
- * of an encoder: those of the rows of one step. One that sees every position: all pages of each. A
- * window group gives back what no row can see: what the window covers and what `ahead` steps in
- * flight have added, per sequence, and the rows of a batch (of two where steps overlap), whoever
- * they belong to. With nothing in flight a whole batch always finds its pages. */
+ * of an encoder: pages for the rows of one step. A group without a window: all pages of each
+ * sequence. A window group gives back pages that no row can see, and needs: per sequence, pages for
+ * the window and for the rows of `ahead` steps in flight; and pages for the rows of one batch (of
+ * two if steps overlap) of any sequences. With nothing in flight a whole batch always finds its
+ * pages. */
 uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                      uint32_t ahead);
 /* As mn_kv_pages, for a cache of so many positions, which sequences share; 0 = as mn_kv_pages. */

@@ -13,9 +13,8 @@
 mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_model_graph *g,
                        const mn_request *r, mn_offer *o, mn_error *err);
 void mn_offer_free(mn_offer *o);
-/* What stays together: KV_STORE and ATTENTION of a layer's cache, also where several layers read
- * it; EMBED, SAMPLE and LOOKUP, which share HISTORY. Nodes of one number do; 0 = the node is
- * free. */
+/* Nodes with the same number stay on one device: KV_STORE and ATTENTION of a layer's cache, also if
+ * several layers read it; EMBED, SAMPLE and LOOKUP, which share HISTORY. 0 = the node is free. */
 uint64_t mn_node_bond(const mn_graph *g, uint32_t i);
 static inline bool mn_offer_is_oracle(const mn_offer *o) {
     return o->record->info.flags & MN_DEVICE_ORACLE;
@@ -146,7 +145,7 @@ void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, boo
 static inline double mn_sane(double v) {
     return v > 0 && v < 1e12 ? v : 0;
 }
-/* What no known device exceeds. A claim that could not be measured counts as that much at most. */
+/* Upper bounds of all known devices. A claim that could not be measured is limited to them. */
 #define MN_MOST_MEM_GBPS 8000.0 /* 8 stacks of HBM3E: data sheets of NVIDIA B200, AMD MI355X */
 #define MN_MOST_BUS_GBPS 450.0  /* NVLink-C2C one way: NVIDIA Grace Hopper white paper */
 #define MN_MOST_TFLOPS 15000.0  /* FP4 without sparsity: data sheet of NVIDIA B300 */

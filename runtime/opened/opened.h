@@ -172,13 +172,14 @@ typedef struct {
     const char *name;
     const void *value;
 } mn_arg;
-/* MN_INVALID "FUNCTION: NAME is NULL" for the first that is. args: up to one without a name. */
+/* MN_INVALID "FUNCTION: NAME is NULL" for the first argument that is. args end with one without a
+ * name. */
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args);
 /* MN_INVALID: rt, which is not NULL, was made before a fork whose child this process is. */
 mn_status mn_args_same_process(mn_error *err, const char *function, const mn_runtime *rt);
 /* MN_INVALID: bytes at no address. */
 mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn_str text);
-/* MN_INVALID: a bit that is not known would be ignored. */
+/* MN_INVALID: an unknown bit is set, which would be ignored. */
 mn_status mn_args_flags(mn_error *err, const char *name, uint32_t given, uint32_t known);
 /* The structs of minerva.h that begin with their size. */
 typedef enum {
@@ -203,15 +204,15 @@ typedef enum {
     MN_SIZED_ADAPTER_ITEM,
     MN_SIZED_COUNT
 } mn_sized;
-/* own: a struct of that kind with its defaults, which given (NULL: nothing is) replaces as far as
- * it goes. MN_INVALID names the struct where its size is below that of the first release: it was
- * forgotten, and what it says would be ignored. */
+/* own: a struct of that kind with its defaults; the fields that given (may be NULL) has replace
+ * them. MN_INVALID names the struct if its size is below the size in the first release: the caller
+ * forgot to set it, and its fields would be ignored. */
 mn_status mn_args_take(mn_sized which, void *own, const void *given, mn_error *err);
 /* Fills what the caller has room for, and sets its size. MN_INVALID: NULL, or a size as above. */
 mn_status mn_args_give(mn_sized which, void *out, const void *own);
 
-/* forms.c: how the model writes thinking and calls by the source of a chat template, added to what
- * is known; and by its vocabulary, if no template says it. */
+/* forms.c: reads from the source of a chat template how the model writes thinking and calls, and
+ * adds it to what is known; the second reads it from the vocabulary, if no template says it. */
 void mn_model_take_forms(mn_model *m, mn_str source);
 void mn_model_default_forms(mn_model *m);
 /* graphs.c: the graph with room for an adapter in every product, which no session has; built at the

@@ -1,8 +1,8 @@
 /* ranks.h -- several processes as one machine. Each opens the same model and has one member of a
  * group of devices (mn.group/1, join). Rank 0 is the host as ever: its sessions see one device, the
- * mirror, whose calls are made on the member here and told to the other ranks, in order. Those
- * follow: they make the same calls with weights from their own disks. Activations travel in the
- * plugin; over the connections here go the inputs of steps and what is to be done with them.
+ * mirror, whose calls are made on the member here and told to the other ranks, in order. The other
+ * ranks follow: they make the same calls with weights from their own disks. Activations travel in
+ * the plugin; over the connections here go the inputs of steps and what is to be done with them.
  *
  *   rank_place.c who this process is, by its launcher's variables
  *   message.c    bytes of a message; graphs and weights in them

@@ -8,8 +8,8 @@
 
 /* ---- message.c: bytes of messages ------------------------------------------------------------ */
 /* Both sides have the same version and byte order, which the handshake has compared: structs
- * without pointers are sent as they are. A reader that runs out of bytes, or finds what cannot be,
- * is bad, and gives zeros from then on. */
+ * without pointers are sent as they are. A reader that runs out of bytes or finds an impossible
+ * value is bad, and returns zeros from then on. */
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
@@ -26,17 +26,17 @@ mn_str mn_take_bytes(mn_reader *r); /* inside the message */
 
 /* A compile input without weights and cache. The cookies of layouts go as they are. */
 void mn_put_compile(mn_text *to, const mn_compile *c);
-/* As it was put. Memory is the arena's, where the graph stays; texts lie in the message, which is
- * to stay, too. The graph is checked like a graph of the host: MN_BAD_INPUT. */
+/* Reads what was put. The graph lies in the arena and its texts in the message: both must outlive
+ * it. The graph is checked like a graph of the host: MN_BAD_INPUT. */
 mn_status mn_take_compile(mn_reader *r, mn_arena *arena, mn_compile *out, mn_error *err);
-/* Planes as places in the model's files; what lies in none of them is sent itself, up to 64 MiB
- * (MN_UNSUPPORTED). */
+/* Planes are sent as places in the model's files; a plane outside of the files is sent as bytes, up
+ * to 64 MiB (MN_UNSUPPORTED). */
 mn_status mn_put_weight(mn_text *to, const mn_file_set *files, const mn_weight_src *src,
                         mn_error *err);
 mn_status mn_take_weight(mn_reader *r, const mn_file_set *files, mn_arena *arena,
                          mn_weight_src *out, mn_error *err);
 
-/* What a frame is. Those up to MN_SAY_BROKEN are the connection's own. */
+/* Kinds of frames. Kinds up to MN_SAY_BROKEN belong to the connection itself. */
 typedef enum {
     MN_SAY_BEAT,   /* I live */
     MN_SAY_REPLY,  /* u32 status, bytes message, and what the question wants */
@@ -128,7 +128,7 @@ struct mn_ranks {
 /* The thread that reads and gives signs of life, from now on. */
 mn_status mn_links_start(mn_ranks *r, mn_error *err);
 void mn_links_stop(mn_ranks *r);
-/* Whole, from any thread. What cannot be sent breaks the group. */
+/* Sends the whole frame, from any thread. A failure breaks the group. */
 void mn_link_send(mn_ranks *r, mn_link *l, const void *bytes, size_t n);
 void mn_link_say(mn_ranks *r, mn_link *l, uint32_t say, const void *data, size_t n);
 /* The next frame, mn_free; NULL: the group is over or broken. */

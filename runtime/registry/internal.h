@@ -135,8 +135,8 @@ bool mn_plugin_reject(mn_plugin_record *rec, mn_record_status status, const char
     MN_PRINTF(3, 4);
 /* A copy in place of *at, made plain and cut at 255 bytes; false = out of memory. */
 bool mn_plugin_text(char **at, mn_str text);
-/* What the note says goes into the record, which is rejected if this host or CPU will not do; false
- * = out of memory. */
+/* Copies the note's facts into the record, and rejects the record if they do not fit this host or
+ * CPU; false = out of memory. */
 bool mn_plugin_note_judge(mn_plugin_record *rec, const mn_plugin_note *note);
 /* Opens the file and fills rec: id, abi, kind, tables; or status and reason. An error is out of
  * memory. */
@@ -153,10 +153,10 @@ void mn_plugin_unload(mn_plugin_record *rec);
  *   id, kind, abi, vendor, version, build_id, entry_ms
  *   fault      a device that is not to be used: "INDEX\tUID\tREASON"; every line counts
  *   changes    what the plugin changes of the process while it is loaded, if that can be undone
- *   prints     how its words on standard output begin
+ * prints     the beginning of its output on standard output
  *   leaves     threads that run on after its shutdown
  *   wrote      1: it died of a write into memory that it was given as const
- *   again      1: something was in the way that may be gone next time; not to be kept
+ * again      1: the failure may be gone next time; the report is not kept
  *   memory     1: memory ran out while it was probed, which says nothing of the plugin
  *   status     of the record, and reason
  *   ms         what the host had to wait for
@@ -191,9 +191,9 @@ typedef struct {
 } mn_probe_candidate;
 
 /* Probes all candidates, side by side, by the program at `program`, which is started only if
- * `trust` accepts it; returns after probe_timeout and a little at most. What went wrong with one is
- * its report. Processes go on for some seconds afterwards, which are no children of this one: what
- * they find is in the cache at the next start. An error is out of memory. */
+ * `trust` accepts it; returns after probe_timeout and a little at most. The report of a candidate
+ * says what went wrong with it. The processes, which are no children of this one, go on for some
+ * seconds: their findings are in the cache at the next start. An error is out of memory. */
 mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
                        mn_probe_candidate *list, size_t n, mn_error *err);
 /* From report to record; false = out of memory. */
@@ -209,8 +209,8 @@ typedef struct {
 /* false = out of memory */
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program);
 void mn_probe_cache_close(mn_probe_cache *cache);
-/* *report: complete, or empty where there is no answer. A first verdict whose watch never ended,
- * the machine having been switched off, is none. */
+/* *report: complete, or empty where there is no answer. A first verdict whose watch never ended
+ * (the machine was switched off) is no answer. */
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report);
 /* report: complete. replace: only if there is an answer already, which may have been deleted. */
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,

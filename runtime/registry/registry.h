@@ -118,7 +118,8 @@ typedef struct {
  * error is out of memory, nothing else. */
 mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, const mn_containment *how,
                              mn_registry **out, mn_error *err);
-/* Closes the devices and shuts the plugins down: whatever came from either was freed before. */
+/* Closes the devices and shuts the plugins down. The caller has freed all objects of both
+ * before. */
 void mn_registry_free(mn_registry *reg);
 
 /* mn_plugin_crashed_at of minerva.h. wrote: into memory that it was given as const. 1: noted. */

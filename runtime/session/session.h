@@ -76,8 +76,9 @@ struct mn_session {
 mn_status mn_session_make(mn_model *m, mn_session_params p, mn_session **out, mn_error *err);
 
 /* place.c */
-/* Chooses devices and makes the engine; what gives way is replaced, until a choice stands or none
- * is left. Wakes the sequences. Also the first placement. err is never NULL. */
+/* Chooses devices and makes the engine. If a device fails, another choice is made, until an engine
+ * stands or no choice is left. Wakes the sequences. Also makes the first placement. err is never
+ * NULL. */
 mn_status mn_session_place(mn_session *s, mn_error *err);
 /* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens
  * and nothing else. May be called at any time. */
@@ -95,14 +96,14 @@ void mn_drafter_free(mn_session *s);
 
 /* MN_INVALID: the session draws no ids. */
 mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *err);
-/* failover.c: with another engine the sequences go on from their tokens: what was drawn and given
- * out is prefilled again, what was not is drawn again, the same ids, since a draw depends on seed
- * and position alone. err is never NULL. */
+/* failover.c: with another engine the sequences go on from their tokens. Ids that were given out
+ * are prefilled again; ids that were not are drawn again, and are the same, because a draw depends
+ * on seed and position alone. err is never NULL. */
 /* After a placement failed with st: whether device d (NULL: none is at fault) was struck from the
  * list, so that another choice may succeed. false: st and *err stand. */
 bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st, mn_error *err);
-/* After an engine call: hands st on, but for MN_CLASS_LOST: MN_OK then means that the session
- * stands on another device, and that the call is to be made again (if its effect was not the
+/* After an engine call: returns st, except for MN_CLASS_LOST: MN_OK then means that the session
+ * stands on another device, and that the caller repeats the call (if its effect was not the
  * sequences' own). */
 mn_status mn_failover(mn_session *s, mn_status st, mn_error *err);
 mn_status mn_failover_ready(mn_session *s, mn_error *err); /* before the first engine call */

@@ -20,11 +20,12 @@
  *     head.table   mn_pack_row [n_blocks]  head.table_digest is over all rows; the file ends here
  *
  * Numbers are the writer's own: a file of another byte order has another `order`. Digests (mn_hash)
- * find any change within eight bytes, and others but for one in 2^64; they are no protection
- * against a user who may write to the folder, who is the user himself. Nothing here is encrypted.
+ * find any change within eight bytes, and all but one in 2^64 of the other changes; they do not
+ * protect against somebody who may write to the folder, and only the user may. Nothing here is
+ * encrypted.
  *
- * What is not as described is a block that is not there: it is computed again. No fsync: after a
- * crash of the machine the digests tell what has arrived.
+ * A file that is not as described counts as absent: its blocks are computed again. No fsync: after
+ * a crash of the machine the digests tell what has arrived.
  *
  * A pack in the store of a process (store.c):
  *
@@ -36,8 +37,8 @@
  *                                          damaged, removed as the least recently used, or gone
  *
  * The thread of a store reads and writes the files of pages; open and close read and write the
- * small ones on their caller's. Other functions take its lock for moments only. Blocks are read in
- * front of writes. */
+ * small files on their caller's thread. Other functions hold its lock for moments only. Reads of
+ * blocks go before writes. */
 #ifndef MN_DISK_H
 #define MN_DISK_H
 #include "base/base.h"

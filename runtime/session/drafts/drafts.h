@@ -2,9 +2,9 @@
  * they are.
  *
  * It owns what a session has learned of drafts: times of steps, how often drafts hold, what making
- * one costs (worth.h says what they are worth). Of a sequence it knows its mn_speculation and an
- * mn_draft_turn, which steps fill in for each step; of a draft model a function. What is decided
- * here changes how many steps a text takes, and never an id. Used by the thread that steps.
+ * one costs (worth.h says what they are worth). It knows a sequence as an mn_speculation and an
+ * mn_draft_turn, which the room of steps fills in for each step, and a draft model as a function.
+ * Its decisions change the number of steps of a text, never an id. Used by the thread that steps.
  *
  * A sequence (worth.h; mn_drafting):
  *
@@ -39,11 +39,11 @@ typedef struct {
     mn_speculation *spec;
     int32_t *tokens; /* [n_tokens], and room for drafts behind them */
     uint32_t n_tokens, n_drawn, limit, slot;
-    uint64_t order; /* tells it from an earlier sequence of its slot */
+    uint64_t order; /* distinguishes it from an earlier sequence of its slot */
     bool draws;     /* it is behind its prompt, and runs */
-    /* it could have drafts in this step: it draws, its last id is known and is all that is not
-     * stored, and more than one id is still to come; not by the engine's sampler, which verifies
-     * none */
+    /* it may have drafts in this step: it draws, its last id is known and is the only one not
+     * stored, more than one id is still to come, and the device draws (the engine's sampler
+     * verifies no drafts) */
     bool can;
     mn_guide *guide; /* NULL: none */
     const mn_slot_params *params;
@@ -86,7 +86,8 @@ void mn_drafts_free(mn_drafts *d);
 mn_status mn_drafts_place(mn_drafts *d, mn_engine *e, mn_model *m, uint32_t n_ctx, mn_error *err);
 void mn_drafts_lose_source(mn_drafts *d);                 /* it is gone; other drafts go on */
 void mn_drafts_begin(mn_drafts *d, mn_speculation *spec); /* a sequence runs from its tokens on */
-/* Before a step is filled: who waits for the host, and the drafts of those that can have some. */
+/* Before a step is filled: decides which sequences wait for the host, and makes drafts for
+ * sequences that can have some. */
 void mn_drafts_make(mn_drafts *d, mn_guides *guides, uint32_t n_turns);
 /* What became of a sequence's drafts in one step: all of them, and those that are no guesses. */
 typedef struct {

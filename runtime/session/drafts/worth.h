@@ -14,9 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* T: times of steps that only draw, by rows; a mean that follows the last ones. A number of rows is
- * known from its second step on, the shorter one: the first touches new memory. It is forgotten
- * when it was not seen for long, so that one slow step is not believed for ever. */
+/* T: times of steps that only draw, by rows; a mean that follows the last ones. The time of a
+ * number of rows is known from its second step on, as the shorter of the two: the first step
+ * touches new memory. A time that was not measured for long is forgotten, so that one slow step has
+ * no lasting effect. */
 enum { MN_TIMED_ROWS = 256 };
 typedef struct {
     double ns[MN_TIMED_ROWS + 1];
@@ -31,7 +32,8 @@ bool mn_step_times_known(const mn_step_times *t, uint32_t n_rows);
  * two, or, with one alone, little more for each row, so that it is tried. 0: nothing is known. */
 double mn_step_times_of(const mn_step_times *t, double n_rows);
 
-/* a of one sequence: those that held among those that had a chance to, the newest counting most. */
+/* a of one sequence: the share of drafts that held, among drafts behind held drafts; newer ones
+ * count more. */
 typedef struct {
     double held, tried;
 } mn_acceptance;
@@ -51,9 +53,9 @@ uint32_t mn_draft_count(const mn_step_times *t, double a, const mn_draft_case *c
 /* When a sequence makes drafts. While it does, it waits for the host between its steps, since the
  * next draft follows the last id. Where no draft pays it rests: it goes on by itself for 32 ids,
  * and after each try that fails for twice as many. A try begins with one draft a step until one
- * holds: that is the cheapest question, and a single number of rows to prepare for. What the
- * sequences of a session have learned is where the next one begins, and its next try: their drafts
- * have one source. */
+ * holds: that is the cheapest test, and needs a single number of rows. The next sequence, and its
+ * next try, begin with what the sequences of the session have learned: their drafts have one
+ * source. */
 typedef struct {
     mn_acceptance acceptance; /* of all sequences */
     uint32_t rest;            /* of the last one that gave up; 0: drafts have paid since */

@@ -1,10 +1,10 @@
 /* guides.h -- the room of constraints: where each text is in its grammar, the masks of a step, and
  * text that can only go on in one way.
  *
- * It owns guides, of whoever asks for one (a job, a sequence of mn_seq_create), and of the steps of
- * a session the rows of masks and the time that constraints take. Of a sequence it knows its guide
- * and its drafts; neither slots nor requests. Guides outlive slots, pages and engines; the rows of
- * masks go with the engine.
+ * It owns guides (of a job, or of a sequence of mn_seq_create), the rows of masks of a session's
+ * steps, and the time that constraints take. It knows a sequence's guide and drafts; it knows
+ * neither slots nor requests. Guides outlive slots, pages and engines; the rows of masks go with
+ * the engine.
  *
  * A guide (guide.c):
  *
@@ -45,8 +45,8 @@ mn_status mn_guide_create(uint32_t n_vocab, const mn_guide_start *from, mn_guide
 void mn_guide_free(mn_guide *g);
 /* An id that does not end the sequence was drawn: it is noted, up to MN_MAX_DRAFT + 1 of one step.
  * Later the guide catches up: it makes the mask of the next one. A failure stays; NULL: none, or g
- * is NULL. MN_UNSUPPORTED: the work of the grammar is used up. Of different guides in any threads
- * at once. */
+ * is NULL. MN_UNSUPPORTED: the work of the grammar is used up. Different guides may be used by
+ * several threads at once. */
 void mn_guide_note(mn_guide *g, int32_t id);
 bool mn_guide_has_noted(const mn_guide *g);
 void mn_guide_catch_up(mn_guide *g);
@@ -59,9 +59,9 @@ const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead);
  * on how many of them a step draws. NULL: g: false; 0. */
 bool mn_guide_is_forced(const mn_guide *g);
 uint32_t mn_guide_n_forced(const mn_guide *g); /* ids that have to come next */
-/* Masks along drafts: of n guesses those that the constraint allows, and from where a text is
- * forced on the ids of that, `most` in all; how many. Their rows are those of outputs that are so
- * far ahead. *forced: bit i: draft i is no guess. */
+/* Makes masks along drafts: keeps of n guesses those that the constraint allows, and from where a
+ * text is forced on the ids of that text instead, `most` in all; returns their number. Draft i has
+ * the mask of the output i ahead. *forced: bit i: draft i is no guess. */
 uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, uint32_t *forced);
 
 /* ---- forced.c -------------------------------------------------------------------------------- */
@@ -80,8 +80,8 @@ typedef struct {
     uint32_t n, most, forced;
 } mn_guided;
 
-/* What constraints take of the processor time of the thread that steps: since the last step was
- * complete; of all steps, and the most of one. */
+/* Processor time of the thread that steps for constraints: since the last step was complete; of all
+ * steps, and of the longest one. */
 typedef struct {
     uint64_t step_ns, all_ns, most_ns;
     uint32_t first; /* the turn that may be the next one to take long */
@@ -111,9 +111,9 @@ typedef struct {
 
 mn_status mn_guides_init(mn_guides *g, mn_pool *pool, uint32_t n_seq, mn_error *err);
 void mn_guides_free(mn_guides *g);
-/* Lets the guides of turns[0, n) catch up, which have noted ids: all, but for those that may wait.
- * Of these one goes on, or a few, from another one on each time; the others are behind until a
- * later call. */
+/* Lets the guides of turns[0, n), which have noted ids, catch up. Of the guides that may wait only
+ * one or a few catch up, and each call begins with another one; the rest stay behind until a later
+ * call. */
 void mn_guides_catch_up(mn_guides *g, uint32_t n);
 void mn_guides_next_step(mn_guides *g); /* a step is complete: what follows counts for the next */
 /* mn_guide_follow for turns[0, n). */

@@ -2,9 +2,9 @@
  * prefix cache.
  *
  * It owns the pools of pages, who holds which page, the rows of the page tables, what of them has
- * changed, and which blocks of tokens the prefix cache knows. Of a sequence it knows its slot and
- * an mn_memory_text, of steps how many there are (mn_step_clock); neither requests nor engines'
- * programs. All of it goes with the engine but the slots' records. Used by the thread that steps.
+ * changed, and which blocks of tokens the prefix cache knows. It knows a sequence as a slot and an
+ * mn_memory_text, and of steps only their number (mn_step_clock); it knows neither requests nor
+ * programs. All but the slots' records ends with the engine. Used by the thread that steps.
  *
  * A page of a group (pool.c; mn_page_pool):
  *
@@ -78,7 +78,7 @@ typedef struct {
     int32_t node;       /* of the prefix cache that names the page; -1: none */
     int32_t prev, next; /* among the kept ones */
     uint64_t after;     /* steps enqueued when nobody held it any more */
-    uint64_t worth;     /* of a state: those that are worth least go first */
+    uint64_t worth;     /* of a state: the state of the least worth is evicted first */
 } mn_page_info;
 
 /* The pages of one KV group. A page that no sequence holds is free, in limbo, or kept. */
@@ -89,7 +89,7 @@ typedef struct {
     mn_page_info *info;   /* [n_total] */
     int32_t first, last;  /* kept pages: the one that was given back first */
     uint32_t n_free, n_limbo, n_kept, n_total;
-    uint64_t aged; /* worth of the state that went last: what is used from now on is above it */
+    uint64_t aged; /* worth of the state evicted last; states used from now on are worth more */
 } mn_page_pool;
 
 typedef struct {
@@ -137,9 +137,9 @@ typedef struct {
     uint64_t n_tokens; /* that came from files */
 } mn_files;
 
-/* A state that a slot holds: what it was behind `position` positions. literal: up to where rows
- * made it that were computed in any case; those behind it, which continue the slot by themselves,
- * change nothing once the slot is done. */
+/* A state that a slot holds, as it was behind `position` positions. literal: up to there rows of
+ * literal ids made it, which are computed in any case; rows behind that continue the slot by
+ * themselves and change nothing once the slot is done. */
 enum { MN_KV_STATES = 8 };
 typedef struct {
     uint32_t position, literal;
@@ -212,8 +212,8 @@ void mn_kv_reopen(mn_kv *kv);
 /* Positions that one sequence can have at most, alone in the cache; n_batch: rows of a step,
  * running_ahead: more than one of them is in flight. */
 uint32_t mn_kv_max_positions(const mn_kv *kv, uint32_t n_batch, bool running_ahead);
-/* Of the group whose pages are held to the largest part: the fields about pages. States count where
- * there is nothing else: a page of 0 tokens each. */
+/* Fills the fields about pages, for the group with the largest share of held pages. States count
+ * where there is nothing else: a page of 0 tokens each. */
 void mn_kv_count(const mn_kv *kv, mn_session_load *load);
 
 /* ---- pages.c: rows of the page tables; an entry that holds no page is -1 --------------------- */
@@ -221,7 +221,8 @@ void mn_kv_count(const mn_kv *kv, mn_session_load *load);
 bool mn_pages_reserve(mn_kv *kv, uint32_t slot, uint32_t n_positions);
 /* Whether they will be free when the steps in flight are complete. */
 bool mn_pages_will_come(const mn_kv *kv, uint32_t slot, uint32_t n_positions);
-/* The same for a whole prompt, that gives back pages on its way, and n_more pages besides. */
+/* The same for a whole prompt, which gives back pages while it is computed, and n_more further
+ * pages. */
 bool mn_pages_will_come_with(const mn_kv *kv, uint32_t slot, uint32_t n_positions, uint32_t n_more);
 void mn_page_pools_settle(mn_kv *kv);              /* after a step is complete: limbo -> free */
 bool mn_pages_any(const mn_kv *kv, uint32_t slot); /* whether the slot holds a page */
@@ -232,17 +233,17 @@ void mn_pages_trim(mn_kv *kv, uint32_t slot, mn_memory_text text);
 /* Gives back all pages behind the first n_positions, which mn_kv_reach can reach; a last one that
  * is shared and not full is copied, since it will be written to. */
 mn_status mn_pages_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_error *err);
-/* How many of the first n_positions that are stored can be used again by a row behind them: all; as
- * many as the newest state that is kept stands behind; or none where a window group has given back
- * pages that the row would see. */
+/* How many of the first n_positions, which are stored, a row behind them can use again: all; with
+ * states, those up to the newest kept state; none if a window group has given back pages that the
+ * row would see. */
 uint32_t mn_kv_reach(const mn_kv *kv, uint32_t slot, uint32_t n_positions);
 /* Where the tables differ from what was written last: [n_groups * n_seq] at most. */
 uint32_t mn_tables_changes(const mn_kv *kv, mn_input_range *to);
-void mn_tables_written(mn_kv *kv); /* they do not any more */
+void mn_tables_written(mn_kv *kv); /* the tables do not differ any more */
 
 /* ---- state.c: the STATE group; nothing happens where there is none --------------------------- */
-/* The next step with rows of the slot leaves its state as it is, beside the new one: what follows
- * may be undone. To be called before mn_pages_reserve. */
+/* The next step with rows of the slot keeps its state, beside the new one, because its rows may be
+ * undone. To be called before mn_pages_reserve. */
 void mn_state_keep(mn_kv *kv, uint32_t slot, bool keep);
 /* The slot has rows [position, position + n) in the next step, for which it has pages. literal: as
  * in mn_kv_state. */

@@ -44,7 +44,8 @@ static inline int32_t *mn_tables_row(const mn_kv *kv, uint32_t group, uint32_t s
 static inline mn_entries *mn_tables_entries(const mn_kv *kv, uint32_t group, uint32_t slot) {
     return &kv->slots[slot].pages[group];
 }
-/* Of n positions of a slot those that the group stores: of a text all of it, or none. */
+/* How many of n positions of a slot the group stores; a group of texts: the whole text, or
+ * nothing. */
 static inline uint32_t mn_group_positions(const mn_kv *kv, uint32_t group, uint32_t slot,
                                           uint32_t n) {
     if (!kv->layout[group].of_text)

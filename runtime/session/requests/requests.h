@@ -1,11 +1,10 @@
-/* requests.h -- the room of what is asked for: parameters as a slot of the device holds them,
- * requests that wait, and the events that tell of them.
+/* requests.h -- the room of requests: parameters in the form of a slot, requests that wait, and
+ * their events.
  *
  * It owns the jobs of a session from their submission until their last event was read, the inbox
- * and the waiting list, and the memory of events. Of a session it knows mn_limits; a job knows the
- * number of its slot, and nothing of what is in it. Any thread submits, aborts and reads the load,
- * under one lock, which is never held while a device works; all else belongs to the thread that
- * steps.
+ * and the waiting list, and the memory of events. It knows a session as mn_limits; a job knows the
+ * number of its slot, not its contents. Any thread submits, aborts and reads the load, under one
+ * lock, which is never held while a device works; all else belongs to the thread that steps.
  *
  * A job (one choice of a request):
  *
@@ -175,7 +174,7 @@ mn_status mn_requests_reserve(mn_requests *r, size_t n, mn_error *err);
 void mn_requests_clear(mn_requests *r); /* of the last call, with the jobs that had ended */
 /* The job's prompt is computed; once per request. */
 void mn_event_prompt(mn_requests *r, mn_job *job);
-/* So many positions of its prompt are computed, where it asks for that. */
+/* So many positions of its prompt are computed; only if the request asked for progress. */
 void mn_event_progress(mn_requests *r, mn_job *job, uint32_t n_computed);
 /* score: of the id; NULL: not asked for. MN_OUT_OF_MEMORY: there is no event, the job is to end. */
 mn_status mn_event_token(mn_requests *r, mn_job *job, const mn_token *token, const mn_score *score,

@@ -57,7 +57,7 @@
  * itself. */
 typedef struct {
     bool used, running;
-    uint32_t epoch;      /* counts uses: tells late results of an earlier one */
+    uint32_t epoch;      /* counts uses: identifies late results of an earlier one */
     int32_t *tokens;     /* prompt and drawn ids that the host has seen: own_tokens, or the job's */
     int32_t *own_tokens; /* [n_ctx + 1]; NULL until a sequence of mn_seq_create needs it */
     uint32_t n_tokens, n_literal, n_enqueued;
@@ -117,8 +117,8 @@ typedef struct {
     bool scores;     /* it runs a program that scores */
     bool samplers;   /* it runs the one with all samplers */
     bool guesses;    /* it verifies drafts that may fail */
-    bool is_new;     /* of these sizes it is the first */
-    /* it has masks that the step in front of it decides: all but SAMPLE is enqueued */
+    bool is_new;     /* the first step of these sizes */
+    /* its masks depend on the step in front of it: all but SAMPLE is enqueued */
     bool unfinished;
     mn_engine_step exec;          /* what the engine is given; its inputs until it has begun */
     mn_pending_output *outs;      /* [n_outputs] */
@@ -133,9 +133,9 @@ typedef struct {
     double draw_ns; /* of a step that only draws; 0 = not known yet */
     double n_draws; /* sequences that drew in such steps */
     double noise;   /* how far such steps are from draw_ns on average, as a share of it */
-    /* Of steps with prompts: what any row of a prompt costs, and what one more does; row_ns 0 = not
-     * known yet. From the line through lately measured (rows, ns) beyond draws: means of both,
-     * variance of the rows, covariance. */
+    /* Steps with prompts: the cost of having any rows of prompts, and of one more row; row_ns 0 =
+     * not known yet. Both come from the line through recent measurements (rows, ns beyond draws):
+     * means of both, variance of the rows, covariance. */
     double any_ns, row_ns;
     double fit_rows, fit_ns, fit_variance, fit_covariance;
     uint32_t n_fit;
@@ -158,7 +158,7 @@ typedef struct {
     const int32_t *tokens;
     const float *rows;
 } mn_hidden_rows;
-/* Who wants hidden states, and who has those that a draft head reads (drafter.c). */
+/* The reader of hidden states, and the source of those that a draft head reads (drafter.c). */
 typedef struct {
     void (*tell)(void *arg, const mn_hidden_rows *r); /* NULL: nobody wants them */
     /* Of a head: the hidden state of the model in front of a position of the slot's sequence; NULL:
@@ -261,16 +261,16 @@ mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);
 bool mn_schedule_may_enqueue(const mn_steps *s);
 
 /* ---- pace.c: how many rows of prompts -------------------------------------------------------- */
-/* The usual time of a step in which n sequences draw. While prompts wait, few steps only draw: what
- * more or fewer sequences cost than drew at the last such step is told by the rows of mixed steps.
- * Fewer never cost less than their share. */
+/* The usual time of a step in which n sequences draw. While prompts wait, few steps only draw: then
+ * rows of mixed steps give the cost of a change in the number of sequences since the last such
+ * step. Fewer sequences never cost less than their share. */
 double mn_pace_usual_ns(const mn_pace *p, double n);
-/* Whether the next step is to have no prompts: what a step takes that only draws is not known yet;
- * or not well, since others draw now, or where prompts get few rows: a step that is late and one in
- * which more sequences draw than before look alike. */
+/* Whether the next step is to have no prompts, because the time of a step that only draws is
+ * unknown, or is in doubt: other sequences draw now; or prompts get few rows, and a late step looks
+ * like a step in which more sequences draw. */
 bool mn_pace_in_doubt(const mn_pace *p, uint32_t n_draws);
-/* Rows of prompts in a step beside n_draws sequences (1 at least) while n_waiting wait for theirs.
- * *patience: by how many times it may be longer than beside one that waits. */
+/* Rows of prompts in a step in which n_draws sequences (1 at least) draw, while n_waiting wait for
+ * rows. *patience: the factor by which the step may be longer than with one that waits. */
 double mn_pace_rows(const mn_pace *p, uint32_t n_draws, uint32_t n_waiting, double *patience);
 /* Whether a step of these sizes is the first, on a device that prepares something for each. */
 bool mn_pace_is_new(mn_steps *s, const mn_pending_step *step);
@@ -311,7 +311,7 @@ void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal
 void mn_step_add_text(mn_step_builder *b, uint32_t seq);
 void mn_step_add_output(mn_step_builder *b, uint32_t seq); /* the last row draws its next id */
 /* A draft head reads what hidden.hear says for n rows of the sequence, from `row` of the step and
- * position on. Nothing of other graphs. */
+ * position on. For other graphs it does nothing. */
 void mn_step_hear(mn_steps *s, uint32_t seq, uint32_t row, uint32_t position, uint32_t n);
 /* Rows that verify the sequence's drafts: its last id, and they. All draw. */
 void mn_step_add_drafts(mn_step_builder *b, uint32_t seq);
@@ -322,7 +322,7 @@ void mn_step_clear(mn_steps *s); /* all of the packed inputs but the page tables
 mn_status mn_step_enqueue(mn_steps *s, bool *enqueued, mn_error *err);
 /* The rest of an unfinished step: its masks, and SAMPLE. */
 mn_status mn_step_finish(mn_steps *s, mn_pending_step *step, mn_error *err);
-/* A step failed: what it should have stored is not there, and st is handed on. */
+/* A step failed: its rows count as not stored. Returns st. */
 mn_status mn_step_give_up(mn_steps *s, const mn_pending_step *step, mn_status st, mn_error *err);
 /* its rows count as done: they will be restored */
 void mn_step_forget(mn_steps *s, const mn_pending_step *step);

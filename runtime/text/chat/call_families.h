@@ -12,7 +12,7 @@ typedef struct {
     const char *key_end;
     const char *value; /* behind a key and white space; NULL: the value is there at once */
     const char *value_end;
-    bool lines; /* the line breaks around a value are none of its own */
+    bool lines; /* the line breaks around a value are not part of it */
 } mn_call_words;
 
 /* opens: marks in front of a call or a list of them; closes: marks behind. */
@@ -21,7 +21,7 @@ struct mn_call_family {
     const char *hint; /* another text of the chat template that identifies the family; NULL: none */
     const char *content;        /* lines: a mark behind the line of the name; NULL: none */
     const char *prompt;         /* a mark that a prompt ends with, of the first call; NULL: none */
-    const mn_call_words *words; /* of the form with tags; NULL: it is none of the family's */
+    const mn_call_words *words; /* of the form with tags; NULL: the family has no such form */
     char separator;             /* between calls without marks */
     bool bare;                  /* an answer that begins with { may be a call without a mark */
     bool hinted;                /* the hint alone identifies the family, in a vocabulary, too */

@@ -6,8 +6,9 @@
 
 #define MN_J_BAD_BYTE 0x200000u /* code of a byte that is not UTF-8: this plus the byte */
 
-/* Functions that take a context charge for what they read; those that return an offset or a count
- * have failed where c->status says so, their result is then of no use but within the string. */
+/* Functions that take a context charge for what they read; if a function returns an offset or a
+ * count, c->status says whether it failed; its result is then meaningless, but within the
+ * string. */
 
 /* Bytes (>= 1) of the character at offset at < s.len, and its code. The caller charges. */
 size_t mn_jchar(mn_jstr s, size_t at, uint32_t *code);

@@ -9,8 +9,9 @@
 struct cJSON;
 /* cJSON's tree of text[0..n), n with its NUL if it has one; *end: behind the value, or where it is
  * wrong. cJSON returns NULL for every error: *no_memory then tells that an allocation failed, and
- * nothing is known about the text. Every text that the runtime makes a tree of passes here: numbers
- * are JSON's, and of members with one name the last is there, as in Python (json_strict.h). */
+ * nothing is known about the text. All JSON trees of the runtime are made here: numbers follow
+ * JSON's grammar, and of several members with one name the last counts, as in Python
+ * (json_strict.h). */
 struct cJSON *mn_json_tree(const char *text, size_t n, const char **end, bool *no_memory);
 /* MN_BAD_FILE, with name, if it is no JSON object in UTF-8. cJSON_Delete by the caller. */
 mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);

@@ -3,8 +3,9 @@
 #define MN_REGEX_SYNTAX_H
 #include "base/base.h"
 
-/* Appends to out what means for PCRE2 (UTF, UCP, MULTILINE) what e, valid UTF-8, means for its
- * author. NULL, or what in e has no counterpart. Memory: out->failed. */
+/* Translates e, an expression for Oniguruma in valid UTF-8, for PCRE2 (UTF, UCP, MULTILINE), and
+ * appends it to out. Returns NULL, or the construct of e that has no counterpart. Memory:
+ * out->failed. */
 const char *mn_regex_translate(mn_str e, mn_text *out);
 
 #endif

@@ -64,13 +64,13 @@ void mn_vocab_free(mn_vocab *v);
 /* Gives id its spelling (copied) and enters it; MN_BAD_FILE if the id or the spelling is taken. */
 mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where,
                        mn_error *err);
-/* A spelling that another id has goes over to this one: the other is shown so, but text no longer
+/* Gives the spelling of another id to this one: the other id is still shown so, but text no longer
  * becomes it. */
 mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where,
                             mn_error *err);
 int32_t mn_vocab_find(const mn_vocab *v, mn_str s); /* any token; -1 = none */
-/* The same in three calls, for many at a time: memory is asked for the slot, then for the piece
- * there, then the search finds both. */
+/* The same in three calls, for many at a time: the first prefetches the slot, the second the piece
+ * there, and the third searches with both in the cache. */
 uint64_t mn_vocab_ask(const mn_vocab *v, mn_str s); /* the hash */
 void mn_vocab_ask_piece(const mn_vocab *v, uint64_t hash);
 int32_t mn_vocab_find_hashed(const mn_vocab *v, mn_str s, uint64_t hash);
@@ -80,8 +80,8 @@ void mn_vocab_finish(mn_vocab *v); /* fills byte_id, char_id */
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right); /* NULL = none */
 
 /* ---- merges on their way in: vocab.c ---------------------------------------------------------
- * Each is four searches in tables larger than the caches. They are entered by the dozen, so that
- * memory brings the places of all at once; an error in a merge is reported up to that many merges
+ * Each merge needs four searches in tables larger than the caches. Merges are entered by the dozen,
+ * so that their accesses to memory overlap; an error in a merge is reported up to that many merges
  * later. begin, add in the order of rank, end. */
 typedef struct {
     char text[96]; /* left and right, which together are their union */
@@ -137,8 +137,8 @@ mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err);
 mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err);
 void mn_added_free(mn_added_set *s);
 /* The first, then longest, match at or after at; false = none. from: where the text begins that no
- * token has taken, which is behind at if the last one took white space: what another one needs of
- * that is there for it all the same. plain: as in mn_tokenizer_encode, or NULL. */
+ * token has taken. It is behind `at` if the last token took white space; another token may still
+ * match that white space. plain: as in mn_tokenizer_encode, or NULL. */
 bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, const uint8_t *plain,
                    bool parse_special, mn_added_match *out);
 
