@@ -36,6 +36,13 @@ static size_t name_bytes(const mn_graph *g) {
     return sum;
 }
 
+static size_t blob_bytes(const mn_graph *g) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < g->n_blobs; i++)
+        sum = mn_sealed_sum(sum, mn_sealed_room(g->blobs[i].len, 1));
+    return sum;
+}
+
 static size_t graph_room(const mn_graph *g, size_t names) {
     const size_t parts[] = {mn_sealed_room(1, sizeof *g),
                             mn_sealed_room(g->n_nodes, sizeof *g->nodes),
@@ -43,6 +50,8 @@ static size_t graph_room(const mn_graph *g, size_t names) {
                             mn_sealed_room(g->n_symbols, sizeof *g->symbols),
                             mn_sealed_room(g->n_operands, sizeof *g->operands),
                             mn_sealed_room(g->n_attrs, sizeof *g->attrs),
+                            mn_sealed_room(g->n_blobs, sizeof *g->blobs),
+                            blob_bytes(g),
                             mn_sealed_room(names, 1)};
     size_t sum = 0;
     for (size_t i = 0; i < MN_COUNT(parts); i++)
@@ -63,6 +72,10 @@ const mn_graph *mn_given_graph(const mn_graph *g, mn_sealed **owner) {
     copy->symbols = mn_sealed_copy(s, g->symbols, g->n_symbols, sizeof *g->symbols);
     copy->operands = mn_sealed_copy(s, g->operands, g->n_operands, sizeof *g->operands);
     copy->attrs = mn_sealed_copy(s, g->attrs, g->n_attrs, sizeof *g->attrs);
+    mn_str *blobs = mn_sealed_copy(s, g->blobs, g->n_blobs, sizeof *blobs);
+    for (uint32_t i = 0; i < g->n_blobs; i++)
+        blobs[i].ptr = mn_sealed_copy(s, blobs[i].ptr, blobs[i].len, 1);
+    copy->blobs = blobs;
     char *at = mn_sealed_take(s, names, 1);
     for (uint32_t i = 0; i < g->n_tensors; i++)
         tensors[i].name = copy_text(&at, tensors[i].name);

@@ -35,7 +35,8 @@ bool mn_sealed_has(const void *address);
  * memory ---- */
 /* n elements of size bytes without pointers: bindings, symbol values, tables. */
 const void *mn_given_array(const void *from, size_t n, size_t size, mn_sealed **owner);
-/* With its arrays, by the strides of this host, and the names of tensors. */
+/* With its arrays, by the strides of this host, the names of tensors, and blobs, which begin at
+ * multiples of 16. */
 const mn_graph *mn_given_graph(const mn_graph *g, mn_sealed **owner);
 /* With symbol_max and cache; the graph, which is sealed already, stays where it is. */
 const mn_compile *mn_given_compile(const mn_compile *c, mn_sealed **owner);

@@ -25,6 +25,8 @@ void mn_gb_in(mn_model_graph *g, int32_t t);
 void mn_gb_out(mn_model_graph *g, int32_t t);
 void mn_gb_attr(mn_model_graph *g, uint64_t bits);
 void mn_gb_attr_f64(mn_model_graph *g, double value);
+/* Bytes that are copied, for an attribute of kind BLOB: its value, for mn_gb_attr. */
+uint64_t mn_gb_blob(mn_model_graph *g, const void *bytes, size_t n);
 void mn_gb_end(mn_model_graph *g);
 
 /* graph_lora.c: behind the product y of x and the weight, what adapters add to it, where the graph

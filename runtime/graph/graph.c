@@ -135,6 +135,23 @@ void mn_gb_attr(mn_model_graph *g, uint64_t bits) {
     g->node.n_attr++;
 }
 
+uint64_t mn_gb_blob(mn_model_graph *g, const void *bytes, size_t n) {
+    mn_graph *abi = &g->abi;
+    if (g->status)
+        return 0;
+    char *own = mn_arena_alloc(&g->arena, n + 1, 1);
+    if (!own)
+        mn_gb_no_memory(g);
+    mn_str *to = graph_append(g, &abi->blobs, &g->cap_blobs, abi->n_blobs, sizeof *to);
+    if (!own || !to)
+        return 0;
+    if (n)
+        memcpy(own, bytes, n);
+    *to = (mn_str){own, n};
+    abi->n_blobs++;
+    return abi->n_blobs;
+}
+
 void mn_gb_attr_f64(mn_model_graph *g, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -288,6 +305,10 @@ static uint64_t digest_part(const mn_graph *a, uint64_t seed) {
     uint64_t h = mn_hash(a->nodes, a->n_nodes * sizeof *a->nodes, seed);
     h = mn_hash(a->operands, a->n_operands * sizeof *a->operands, h);
     h = mn_hash(a->attrs, a->n_attrs * sizeof *a->attrs, h);
+    for (uint32_t i = 0; i < a->n_blobs; i++) {
+        h = mn_hash(&a->blobs[i].len, sizeof a->blobs[i].len, h);
+        h = mn_hash(a->blobs[i].ptr, a->blobs[i].len, h);
+    }
     for (uint32_t i = 0; i < a->n_tensors; i++) {
         const mn_tensor *t = &a->tensors[i];
         h = mn_hash(&t->dtype, sizeof t->dtype, h);
@@ -307,6 +328,7 @@ static void free_arrays(const mn_graph *abi) {
     mn_free((void *)(uintptr_t)abi->tensors);
     mn_free((void *)(uintptr_t)abi->operands);
     mn_free((void *)(uintptr_t)abi->attrs);
+    mn_free((void *)(uintptr_t)abi->blobs);
 }
 
 /* Of a constant's values. */

@@ -99,7 +99,7 @@ typedef struct {
     mn_error *err;
     uint8_t *asked;   /* per tensor of the model: whether a builder asked for it */
     mn_status status; /* the first failure; later appends do nothing */
-    size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_weights, cap_sites;
+    size_t cap_nodes, cap_tensors, cap_operands, cap_attrs, cap_blobs, cap_weights, cap_sites;
     mn_node node;      /* between mn_gb_begin and mn_gb_end */
     uint32_t n_states; /* operations with a state so far */
     int layer;         /* of nodes and of names with "%d"; -1 = none: begin and end of the graph */

@@ -124,6 +124,18 @@ static void node(json_out *j, const mn_graph *g, uint32_t i) {
     json_close(j);
 }
 
+/* Their bytes are not for people: how many there are, and a hash of them. An attribute that is a
+ * blob is its index here + 1. */
+static void graph_json_blob(json_out *j, const mn_graph *g, uint32_t i) {
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx",
+             (unsigned long long)mn_hash(g->blobs[i].ptr, g->blobs[i].len, 0));
+    json_open(j, '{');
+    json_put_uint(j, "bytes", g->blobs[i].len);
+    json_put_z(j, "hash", hash);
+    json_close(j);
+}
+
 /* "key":[...] of n elements. */
 static void graph_json_each(json_out *j, const char *key, const mn_graph *g, uint32_t n,
                             void (*put)(json_out *, const mn_graph *, uint32_t)) {
@@ -145,5 +157,6 @@ void mn_graph_json(const mn_model_graph *g, mn_text *out) {
     graph_json_each(&j, "symbols", &g->abi, g->abi.n_symbols, symbol);
     graph_json_each(&j, "tensors", &g->abi, g->abi.n_tensors, graph_json_tensor);
     graph_json_each(&j, "nodes", &g->abi, g->abi.n_nodes, node);
+    graph_json_each(&j, "blobs", &g->abi, g->abi.n_blobs, graph_json_blob);
     json_close(&j);
 }

@@ -14,7 +14,7 @@ typedef struct {
     uint32_t contract;
     int need;
     const char *name;
-    const char *type; /* of an attribute: "INT" or "F64" */
+    const char *type; /* of an attribute: "INT", "F64" or "BLOB" */
     const char *doc;  /* begins with "contract N" if that one brought the operand or attribute */
 } row;
 static const row rows[] = {
@@ -322,14 +322,40 @@ static mn_status check_product(const mn_graph *g, uint32_t i, mn_error *err) {
     return MN_OK;
 }
 
+static mn_status check_blobs(const mn_graph *g, mn_error *err) {
+    if (g->n_blobs && !g->blobs)
+        return mn_fail(err, MN_INVALID, "%u blobs that are not there", g->n_blobs);
+    for (uint32_t i = 0; i < g->n_blobs; i++)
+        if (g->blobs[i].len && !g->blobs[i].ptr)
+            return mn_fail(err, MN_INVALID, "blob %u of %llu bytes is not there", i,
+                           (unsigned long long)g->blobs[i].len);
+    return MN_OK;
+}
+
+/* Attributes that are blobs name one of the graph, or 0. */
+static mn_status check_attributes(const mn_graph *g, uint32_t i, mn_error *err) {
+    const mn_node *n = &g->nodes[i];
+    for (uint32_t j = 0; j < n->n_attr; j++) {
+        const row *r = nth(n->op, ATTR, j);
+        const uint64_t blob = mn_node_attr(g, n, j);
+        if (r && !strcmp(r->type, "BLOB") && blob > g->n_blobs)
+            return mn_fail_node(err, MN_INVALID, i, "node %u (%s): %s is blob %llu of %u", i,
+                                mn_op_find(n->op)->name, r->name, (unsigned long long)blob,
+                                g->n_blobs);
+    }
+    return MN_OK;
+}
+
 mn_status mn_graph_check(const mn_graph *g, mn_error *err) {
     uint8_t *written = mn_calloc(g->n_tensors ? g->n_tensors : 1, 1);
     if (!written)
         return mn_fail_memory(err, g->n_tensors);
-    mn_status st = MN_OK;
+    mn_status st = check_blobs(g, err);
     for (uint32_t i = 0; i < g->n_nodes && !st; i++) {
         const uint32_t op = g->nodes[i].op;
         st = check_counts(g, i, err);
+        if (!st)
+            st = check_attributes(g, i, err);
         if (!st)
             st = check_inputs(g, i, written, err);
         if (!st)

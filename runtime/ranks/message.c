@@ -83,6 +83,7 @@ static void put_graph(mn_text *to, const mn_graph *g) {
     const uint32_t counts[] = {g->n_nodes, g->n_tensors, g->n_symbols, g->n_operands};
     mn_put(to, counts, sizeof counts);
     mn_put_u64(to, g->n_attrs);
+    mn_put_u32(to, g->n_blobs);
     mn_put(to, g->digest, sizeof g->digest);
     mn_put(to, &g->step, sizeof g->step);
     for (uint32_t i = 0; i < g->n_nodes; i++)
@@ -99,6 +100,8 @@ static void put_graph(mn_text *to, const mn_graph *g) {
     }
     mn_put(to, g->operands, g->n_operands * sizeof *g->operands);
     mn_put(to, g->attrs, (size_t)g->n_attrs * sizeof *g->attrs);
+    for (uint32_t i = 0; i < g->n_blobs; i++)
+        mn_put_bytes(to, g->blobs[i].ptr, g->blobs[i].len);
 }
 
 /* With names that live in the arena; NULL as take_array. */
@@ -117,6 +120,25 @@ static mn_tensor *take_tensors(mn_reader *r, mn_arena *arena, uint32_t n) {
             return NULL;
     }
     return t;
+}
+
+/* The arena's; NULL as take_array. */
+static mn_str *take_blobs(mn_reader *r, mn_arena *arena, uint32_t n) {
+    if (n > message_left(r) / sizeof(uint64_t)) {
+        r->bad = true;
+        return NULL;
+    }
+    mn_str *blobs = mn_arena_alloc(arena, (size_t)n + 1, sizeof *blobs);
+    for (uint32_t i = 0; blobs && i < n; i++) {
+        const mn_str at = mn_take_bytes(r);
+        char *to = mn_arena_alloc(arena, (size_t)at.len + 1, 1);
+        if (!to)
+            return NULL;
+        if (at.len)
+            memcpy(to, at.ptr, (size_t)at.len);
+        blobs[i] = (mn_str){to, at.len};
+    }
+    return blobs;
 }
 
 static mn_status message_check_nodes(const mn_graph *g, mn_error *err) {
@@ -172,6 +194,7 @@ static mn_status take_graph(mn_reader *r, mn_arena *arena, const mn_graph **out,
     g->n_symbols = mn_take_u32(r);
     g->n_operands = mn_take_u32(r);
     g->n_attrs = mn_take_u64(r);
+    g->n_blobs = mn_take_u32(r);
     g->node_stride = sizeof(mn_node);
     g->tensor_stride = sizeof(mn_tensor);
     g->symbol_stride = sizeof(mn_symbol);
@@ -182,9 +205,10 @@ static mn_status take_graph(mn_reader *r, mn_arena *arena, const mn_graph **out,
     g->tensors = take_tensors(r, arena, g->n_tensors);
     g->operands = take_array(r, arena, g->n_operands, sizeof *g->operands);
     g->attrs = take_array(r, arena, g->n_attrs, sizeof *g->attrs);
+    g->blobs = take_blobs(r, arena, g->n_blobs);
     if (r->bad)
         return mn_fail(err, MN_BAD_INPUT, "the message ends inside of a graph");
-    if (!g->nodes || !g->symbols || !g->tensors || !g->operands || !g->attrs)
+    if (!g->nodes || !g->symbols || !g->tensors || !g->operands || !g->attrs || !g->blobs)
         return mn_fail_memory(err, message_left(r));
     *out = g;
     return message_check_graph(g, err);

@@ -486,6 +486,8 @@ static void sealed_graph(void **state) {
     const mn_node node = {.op = MN_OP_ADD, .n_in = 2, .n_out = 1};
     const int32_t operands[] = {0, 0, 0};
     const uint64_t attr = 7;
+    char bytes[] = "bytes";
+    const mn_str blobs[] = {{bytes, 5}, {NULL, 0}};
     char name[] = "x";
     mn_tensor tensor = {.n_dim = 1, .alias_of = -1, .name = {name, 1}};
     const mn_symbol symbol = {.name = "n", .max = 5};
@@ -499,19 +501,24 @@ static void sealed_graph(void **state) {
                         .symbols = &symbol,
                         .operands = operands,
                         .attrs = &attr,
-                        .n_attrs = 1};
+                        .n_attrs = 1,
+                        .n_blobs = 2,
+                        .blobs = blobs};
     mn_sealed *pages;
     mn_sealed *more;
     const mn_graph *given = mn_given_graph(&g, &pages);
     assert_non_null(given);
-    name[0] = 'y'; /* nothing of the copy is shared */
+    name[0] = bytes[0] = 'y'; /* nothing of the copy is shared */
     tensor.n_dim = 2;
     assert_int_equal(given->tensors[0].n_dim, 1);
     assert_string_equal(given->tensors[0].name.ptr, "x");
     assert_int_equal(given->attrs[0], 7);
+    assert_int_equal(given->blobs[0].len, 5);
+    assert_memory_equal(given->blobs[0].ptr, "bytes", 5);
+    assert_int_equal(given->blobs[1].len, 0);
     const void *all[] = {
-        given,          given->nodes,    given->tensors, given->tensors[0].name.ptr,
-        given->symbols, given->operands, given->attrs};
+        given,           given->nodes, given->tensors, given->tensors[0].name.ptr, given->symbols,
+        given->operands, given->attrs, given->blobs,   given->blobs[0].ptr};
     for (size_t i = 0; i < MN_COUNT(all); i++)
         refuses_writes(all[i]);
     const int64_t most = 5;

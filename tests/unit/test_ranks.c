@@ -1,5 +1,7 @@
 /* test_ranks.c -- who a process is by the variables of its launcher, and what of a rank is refused:
  * proofs, facts, messages that are cut or none. */
+#include "dtype.h"
+#include "graph/build.h"
 #include "ranks/ranks_impl.h"
 #include "unit.h"
 #include <netinet/in.h>
@@ -62,6 +64,90 @@ static void places(void **state) {
     place_is(V("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), 0, 1, 0, "", 0); /* a batch script */
     place_is(V("LWS_WORKER_INDEX", "1", "LWS_GROUP_SIZE", "2", "LWS_LEADER_ADDRESS", "a.b"), 1, 2,
              0, "a.b", 29500);
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+/* y = x + x, with two blobs that no operation of ours has. */
+typedef struct {
+    mn_graph g;
+    mn_tensor tensors[2];
+    mn_node node;
+    int32_t operands[3];
+    mn_str blobs[2];
+    char bytes[6];
+} little;
+
+static void little_make(little *l) {
+    *l = (little){.node = {.op = MN_OP_ADD, .contract = 1, .n_in = 2, .out_off = 2, .n_out = 1},
+                  .operands = {0, 0, 1},
+                  .bytes = "bytes"};
+    for (int i = 0; i < 2; i++) {
+        mn_tensor *t = &l->tensors[i];
+        *t = (mn_tensor){.role = i ? MN_ROLE_OUTPUT : MN_ROLE_INPUT, .alias_of = -1, .n_dim = 1};
+        t->dim[0] = 4;
+        mn_dtype_by_id(MN_F32, &t->dtype);
+    }
+    l->blobs[0] = (mn_str){l->bytes, 5};
+    l->blobs[1] = (mn_str){"", 0};
+    l->g = (mn_graph){.size = sizeof l->g,
+                      .n_nodes = 1,
+                      .n_tensors = 2,
+                      .n_operands = 3,
+                      .node_stride = sizeof(mn_node),
+                      .tensor_stride = sizeof(mn_tensor),
+                      .symbol_stride = sizeof(mn_symbol),
+                      .nodes = &l->node,
+                      .tensors = l->tensors,
+                      .operands = l->operands,
+                      .step = -1,
+                      .n_blobs = 2,
+                      .blobs = l->blobs};
+}
+
+/* They are part of the digest and travel with a graph. */
+static void blobs(void **state) {
+    little l;
+    mn_error err = MN_ERROR_INIT;
+    mn_text text = {0};
+    mn_arena arena = {0};
+    mn_compile c = {0};
+    const int64_t none = 0;
+    (void)state;
+    little_make(&l);
+    mn_gb_digest(&l.g);
+    const uint64_t digest = l.g.digest[0];
+    l.bytes[1]++;
+    mn_gb_digest(&l.g);
+    assert_true(l.g.digest[0] != digest);
+    const mn_compile ask = {.size = sizeof ask, .graph = &l.g, .node_hi = 1, .symbol_max = &none};
+    mn_put_compile(&text, &ask);
+    const uint8_t *at = (const uint8_t *)text.ptr;
+    mn_reader r = {.at = at, .end = at + text.len};
+    assert_int_equal(mn_take_compile(&r, &arena, &c, &err), MN_OK);
+    assert_int_equal(c.graph->n_blobs, 2);
+    assert_int_equal(c.graph->blobs[0].len, 5);
+    assert_memory_equal(c.graph->blobs[0].ptr, l.bytes, 5);
+    assert_int_equal(c.graph->blobs[1].len, 0);
+    for (size_t n = 0; n < text.len; n += 3) { /* no end of it is read beyond */
+        mn_reader cut = {.at = at, .end = at + n};
+        assert_true(mn_take_compile(&cut, &arena, &c, &err) != MN_OK);
+    }
+    mn_arena_free(&arena);
+    mn_text_free(&text);
+}
+
+/* Bytes that are not there are none of the host's. */
+static void bad_blobs(void **state) {
+    little l;
+    mn_error err = MN_ERROR_INIT;
+    (void)state;
+    little_make(&l);
+    assert_int_equal(mn_graph_check(&l.g, &err), MN_OK);
+    l.blobs[1] = (mn_str){NULL, 1};
+    assert_int_equal(mn_graph_check(&l.g, &err), MN_INVALID);
+    assert_non_null(strstr(err.msg, "blob 1"));
+    l.g.blobs = NULL;
+    assert_int_equal(mn_graph_check(&l.g, &err), MN_INVALID);
 }
 
 static void bad_places(void **state) {
@@ -247,6 +333,7 @@ static void frames(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places), cmocka_unit_test(bad_places),
+        cmocka_unit_test(blobs),  cmocka_unit_test(bad_blobs),
         cmocka_unit_test(facts),  cmocka_unit_test(seats),
         cmocka_unit_test(proofs), cmocka_unit_test(strangers_keep_no_rank_out),
         cmocka_unit_test(frames)};
