@@ -100,7 +100,7 @@ mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err)
                         out->node_lo, out->node_hi, g->n_nodes);
     if (out->precision > MN_PRECISION_A8)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "precision class %u is unknown", out->precision);
-    if (out->flags & ~(uint64_t)MN_COMPILE_DETERMINISTIC)
+    if (out->flags & ~(uint64_t)(MN_COMPILE_DETERMINISTIC | MN_COMPILE_UPDATES))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "flags 0x%llx: one is unknown",
                         (unsigned long long)out->flags);
     if (!out->n_sets)

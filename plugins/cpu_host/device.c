@@ -169,6 +169,7 @@ const mn_backend mnc_backend = {
     .wait = mnc_wait,
     .queue_wait = mnc_queue_wait,
     .event_free = mnc_event_free,
+    .event_on_ready = mnc_event_on_ready,
     .abort = mnc_abort,
     .weights_open = mnc_weights_open,
     .weights_put = mnc_weights_put,

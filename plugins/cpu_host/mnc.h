@@ -56,6 +56,8 @@ struct mn_weights {
     _Atomic uint32_t kept_how; /* MN_KEPT_*; puts of several threads add to it */
     uint8_t *repacked;         /* second layouts, or NULL */
     uint64_t repacked_bytes;
+    bool updates; /* MN_COMPILE_UPDATES: nothing of a source is used in place */
+    bool sealed;
     uint32_t n;      /* graph->n_tensors */
     mnc_kept kept[]; /* by tensor */
 };
@@ -78,6 +80,7 @@ struct mn_program {
     uint32_t n_workers;
     uint32_t n_steps;
     uint32_t n_sets;
+    bool updates; /* asked of estimate */
     uint64_t arena_bytes;
     uint64_t shared_bytes; /* MNC_SHARED areas of the largest mnc_op.shared_bytes */
     uint64_t worker_bytes;
@@ -163,6 +166,15 @@ void mnc_repack_open(mn_weights *w, uint32_t lo, uint32_t hi);
 void mnc_repack_close(mn_weights *w);
 /* Fills k->w.repacked of a weight that is to have one. */
 void mnc_repack(const mn_weights *w, mnc_kept *k);
+/* k->copy; NULL: out of memory. */
+void mnc_allocate_copy(mn_device *d, uint64_t bytes, mnc_kept *k);
+/* A plane of a weight without gaps, row-major, to `to`; the place behind it. */
+uint8_t *mnc_copy_plane(const mn_tensor *t, const mn_plane *p, uint8_t *to);
+/* All planes of a source into k->copy; *out describes them, with planes that mnc_delete frees. */
+mn_status mnc_copy_source(mn_device *d, const mn_tensor *t, const mn_weight_src *s, mnc_kept *k,
+                          mn_weight_src *out, mn_plane **planes, mn_error *err);
+/* The bytes of such a copy, at most. */
+uint64_t mnc_copied_bytes(const mn_graph *g, const mn_tensor *t);
 extern const mnp_kv_rules mnc_kv_rules;
 void mnc_facts(mn_device_info *info, const char *device_name);
 extern const mn_backend mnc_backend;
@@ -191,7 +203,10 @@ mn_status mnc_copy(mn_queue *, mn_buffer *, uint64_t, const mn_buffer *, uint64_
 mn_status mnc_wait(mn_event *, uint64_t, mn_error *);
 mn_status mnc_queue_wait(mn_queue *, mn_event *, mn_error *);
 void mnc_event_free(mn_event *);
+mn_status mnc_event_on_ready(mn_event *, void (*fn)(void *arg, mn_status), void *arg, mn_error *);
 mn_status mnc_abort(mn_queue *);
+/* MN_CANCELLED after abort. */
+mn_status mnc_check_abort(mn_queue *q, mn_error *err);
 mn_status mnc_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_error *);
 mn_status mnc_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);
 mn_status mnc_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);

@@ -164,6 +164,7 @@ static mn_status program_plan(mn_device *d, const mn_compile *in, mn_program **o
                       .lo = c.node_lo,
                       .hi = c.node_hi,
                       .n_sets = c.n_sets,
+                      .updates = c.flags & MN_COMPILE_UPDATES,
                       .precision = mnc_precision(d, &c),
                       .n_workers = d->plugin->host->workers(d->plugin->host->self)};
     if (!p->n_workers)
@@ -217,6 +218,30 @@ static mn_status program_weight_bytes(const mn_program *p, uint64_t *sum, mn_err
     return MN_OK;
 }
 
+/* Of a set that may be updated: copies of all its weights, and one more of the largest, which is
+ * there beside the old one for a moment. */
+static mn_status program_copied_bytes(const mn_program *p, mn_estimate *e, mn_error *err) {
+    const mn_graph *g = p->graph;
+    bool *seen = mnc_new(p->dev, g->n_tensors * sizeof *seen);
+    uint64_t most = 0;
+    if (!seen)
+        return mnp_fail_memory(err, g->n_tensors * sizeof *seen, "an estimate");
+    mnp_cursor at = {p->lo, 0};
+    uint32_t node;
+    for (int32_t t; (t = mnp_next_weight(g, p->hi, &at, &node)) >= 0;) {
+        if (seen[t])
+            continue;
+        seen[t] = true;
+        const uint64_t bytes = mnc_copied_bytes(g, mnp_tensor(g, (uint32_t)t));
+        e->weights += bytes;
+        if (bytes > most)
+            most = bytes;
+    }
+    e->import_peak += most;
+    mnc_delete(p->dev, seen);
+    return MN_OK;
+}
+
 /* Plans as compile does, without weights; the rates are those that the plugin has measured, if
  * any. */
 mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -253,9 +278,12 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
         /* a weight read from memory serves about 16 tokens before compute is the limit */
         e.prefill_us = e.decode_us * 512 / 16;
     }
+    if (p->updates)
+        s = program_copied_bytes(p, &e, err);
     mnc_program_free(p);
-    mnp_fill(out, &e, sizeof e);
-    return MN_OK;
+    if (!s)
+        mnp_fill(out, &e, sizeof e);
+    return s;
 }
 
 /* Finds what the program's nodes read in the weight set, which may have been opened for another

@@ -1,6 +1,6 @@
 /* weights.c -- weight sets: used in place where the file's bytes are rows that an op can read, else
- * copied once. Several threads may put different tensors at once: all that they share is
- * kept_how. */
+ * copied once; sets that may be updated copy everything (weight_copy.c). Several threads may put
+ * different tensors at once: all that they share is kept_how. */
 #include "mnc.h"
 #include "dtype.h"
 #include "source_rows.h"
@@ -20,6 +20,7 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
     w->graph = c.graph;
     w->n = c.graph->n_tensors;
     w->precision = mnc_precision(d, &c);
+    w->updates = c.flags & MN_COMPILE_UPDATES;
     mnp_cursor at = {c.node_lo, 0};
     uint32_t node;
     int32_t t = mnp_next_weight(c.graph, c.node_hi, &at, &node);
@@ -103,7 +104,11 @@ static mn_status weights_check_source(const mn_weights *w, const mn_weight_src *
     if (st)
         return st;
     const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
-    if (w->kept[s->tensor].put)
+    if (w->sealed && !w->updates)
+        return mnp_fail(err, MN_INVALID, ~0u,
+                        "%.*s: the set is sealed, and was opened without MN_COMPILE_UPDATES",
+                        MNP_NAME(t));
+    if (w->kept[s->tensor].put && !w->sealed)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
     if (!planes_fit(t, s))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
@@ -173,32 +178,6 @@ static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weigh
     if (t->n_dim == 2 && *grouped && !same_heights(s))
         return false;
     return t->n_dim == 3 || !*grouped || s->n_planes > 1;
-}
-
-/* Block by block, in row-major order, to `to`; returns the place behind it. */
-static uint8_t *weights_copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
-    uint64_t blocks = 1;
-    uint64_t n[MN_MAX_DIM];
-    uint64_t at[MN_MAX_DIM] = {0};
-    for (uint32_t i = 0; i < t->n_dim; i++) {
-        n[i] = (uint64_t)p->dim[i];
-        if (i + 1 == t->n_dim)
-            n[i] /= t->dtype.block_elems;
-        blocks *= n[i];
-    }
-    const uint8_t *from = p->ptr;
-    for (uint64_t b = 0; b < blocks; b++, to += t->dtype.block_bytes) {
-        uint64_t off = 0;
-        for (uint32_t i = 0; i < t->n_dim; i++)
-            off += at[i] * (uint64_t)p->stride[i];
-        memcpy(to, from + off, t->dtype.block_bytes);
-        for (uint32_t i = t->n_dim; i-- > 0;) {
-            if (++at[i] < n[i])
-                break;
-            at[i] = 0;
-        }
-    }
-    return to;
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -316,8 +295,7 @@ static void weights_release(mn_device *d, mnc_kept *k) {
     *k = (mnc_kept){.wanted = k->wanted, .repack_to = k->repack_to};
 }
 
-/* k->copy; NULL: out of memory. */
-static void allocate_copy(mn_device *d, uint64_t bytes, mnc_kept *k) {
+void mnc_allocate_copy(mn_device *d, uint64_t bytes, mnc_kept *k) {
     mnc_numa *numa = d->plugin->numa;
     if (!numa) {
         k->copy = mnc_new(d, bytes);
@@ -328,7 +306,8 @@ static void allocate_copy(mn_device *d, uint64_t bytes, mnc_kept *k) {
         k->copy_bytes = bytes;
 }
 
-/* Fills *k; the caller releases it after an error. */
+/* Fills *k, whose copy may be there already, and is what s describes then; the caller releases it
+ * after an error. */
 static mn_status weights_keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
                               mnc_kept *k, mn_error *err) {
     uint64_t bytes;
@@ -347,17 +326,17 @@ static mn_status weights_keep(mn_weights *w, const mn_tensor *t, const mn_weight
     if (is_alias(t, s, o, &stride, &grouped)) {
         o->data = part(s, 0)->ptr;
         o->row_bytes = stride;
-        atomic_fetch_or(&w->kept_how, MN_KEPT_ALIASED);
+        atomic_fetch_or(&w->kept_how, k->copy ? MN_KEPT_COPIED : MN_KEPT_ALIASED);
     } else {
         if (s->n_planes > 1)
             return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                             "%.*s: rows of a type with several planes must be dense", MNP_NAME(t));
-        allocate_copy(w->dev, bytes, k);
+        mnc_allocate_copy(w->dev, bytes, k);
         uint8_t *to = k->copy;
         if (!to)
             return mnp_fail_memory(err, bytes, "a copy of a weight");
         for (uint32_t i = 0; i < s->n_parts; i++)
-            to = weights_copy_part(t, part(s, i), to);
+            to = mnc_copy_plane(t, part(s, i), to);
         o->data = k->copy;
         grouped = t->n_dim == 3;
         atomic_fetch_or(&w->kept_how, MN_KEPT_COPIED);
@@ -409,36 +388,57 @@ static void weights_place(mnc_numa *numa, const mn_tensor *t, const mn_weight_sr
         place_plane(numa, t, s, i);
 }
 
-/* The source's bytes must stay mapped as long as the set: they may be used in place. */
+/* What a put makes of a tensor, beside what is there. */
+static mn_status weights_make(mn_weights *w, const mn_weight_src *s, mnc_kept *k, mn_error *err) {
+    const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
+    mnc_numa *numa = w->dev->plugin->numa;
+    mn_weight_src own = *s;
+    mn_plane *planes = NULL;
+    mn_status st = MN_OK;
+    if (w->updates)
+        st = mnc_copy_source(w->dev, t, s, k, &own, &planes, err);
+    if (!st)
+        st = weights_keep(w, t, &own, k, err);
+    if (!st && numa)
+        weights_place(numa, t, &own, k);
+    mnc_delete(w->dev, planes);
+    return st;
+}
+
+/* The source's bytes must stay mapped as long as the set, unless that may be updated: they may be
+ * used in place. Nothing else runs on the set when a tensor is put again: it takes the place of the
+ * old one, which stays where an update fails. */
 mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, mn_event **event,
                           mn_error *err) {
-    (void)q;
     mn_weight_src s;
     mnp_read(&s, sizeof s, in, in->size);
     if (event)
         *event = NULL;
     mn_status st = weights_check_source(w, &s, err);
+    if (!st && w->sealed)
+        st = mnc_check_abort(q, err);
     if (st)
         return st;
     mnc_kept *k = &w->kept[s.tensor];
-    mnc_plugin *p = w->dev->plugin;
     if (!k->wanted)
         return MN_OK;
-    st = weights_keep(w, mnp_tensor(w->graph, s.tensor), &s, k, err);
+    mnc_kept made = {.wanted = true, .repack_to = k->repack_to};
+    st = weights_make(w, &s, &made, err);
     if (st) {
-        weights_release(w->dev, k);
+        weights_release(w->dev, &made);
         return st;
     }
+    weights_release(w->dev, k);
+    *k = made;
     mnc_repack(w, k);
     if (k->w.repacked)
         atomic_fetch_or(&w->kept_how, MN_KEPT_REPACKED);
-    if (p->numa)
-        weights_place(p->numa, mnp_tensor(w->graph, s.tensor), &s, k);
     k->put = true;
     return MN_OK;
 }
 
-/* Nothing may be put from here on; a wanted weight without a put is MN_INVALID. kept_how:
+/* From here on a tensor is put again or not at all; a wanted weight without a put is MN_INVALID.
+ * kept_how:
  * MN_KEPT_* of all puts together, or NULL. */
 mn_status mnc_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
     (void)q;
@@ -446,6 +446,7 @@ mn_status mnc_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_er
         if (w->kept[i].wanted && !w->kept[i].put)
             return mnp_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
                             MNP_NAME(mnp_tensor(w->graph, i)));
+    w->sealed = true;
     if (kept_how)
         *kept_how = w->kept_how;
     if (w->dev->plugin->numa)

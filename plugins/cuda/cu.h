@@ -16,11 +16,13 @@
  * memory), experts of a layer. */
 enum { CU_MAX_EXPERTS = 1024 };
 
+typedef struct cu_teller cu_teller; /* memory.c */
 struct mn_device {
     mng_device base;
     cu_card card;
     int index; /* the driver's */
     double gbps;
+    cu_teller *tellers; /* of events that somebody is told of; under base.lock */
 };
 
 /* Weights that are repacked go through an area on the device, made when it is needed. */
@@ -88,6 +90,9 @@ mn_status cu_event_poll(mn_device *, void *, bool *, mn_error *);
 mn_status cu_event_wait(mn_device *, void *, mn_error *);
 mn_status cu_event_join(mn_queue *, void *, mn_error *);
 void cu_event_free(mn_device *, void *);
+mn_status cu_event_tell(mn_device *, void *, void (*)(void *, mn_status), void *, mn_error *);
+/* Of a device that is closed. */
+void cu_tellers_free(mn_device *);
 /* weights.c */
 void cu_weight_shape(const mn_device *, const mn_tensor *, mng_weight *);
 mn_status cu_weight_put(mn_queue *, const mng_weight *, const mnp_source_row *, mn_error *);

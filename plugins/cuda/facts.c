@@ -213,7 +213,7 @@ mn_status cu_device_open(mng_plugin *p, uint32_t device, mn_device *d, mn_error 
 
 /* The primary context stays: other devices of the process may use it. */
 void cu_device_close(mn_device *d) {
-    (void)d;
+    cu_tellers_free(d);
 }
 
 mn_status cu_enter(const mn_device *d, mn_error *err) {

@@ -114,3 +114,79 @@ void cu_event_free(mn_device *d, void *event) {
     (void)d;
     cudaEventDestroy(event);
 }
+
+/* ---- who is told of an event ----------------------------------------------------------------- */
+/* A stream that waits for one event at a time, and calls back behind it: of two events that are
+ * under way each has its own, so that none waits for the other. They stay until the device is
+ * closed. */
+struct cu_teller {
+    cu_teller *next;
+    cudaStream_t stream;
+    void (*fn)(void *arg, mn_status status);
+    void *arg;
+    int busy; /* atomic */
+};
+
+/* On a thread of the driver, where nothing of CUDA may be called. Last of all fn: the host may
+ * close the device then. */
+static void CUDART_CB tell(cudaStream_t stream, cudaError_t e, void *arg) {
+    cu_teller *t = arg;
+    const cu_teller told = *t;
+    (void)stream;
+    __atomic_store_n(&t->busy, 0, __ATOMIC_RELEASE);
+    told.fn(told.arg, e == cudaSuccess ? MN_OK : MN_DEVICE_LOST);
+}
+
+/* One that is free, or a new one: busy. */
+static mn_status take_teller(mn_device *d, cu_teller **out, mn_error *err) {
+    mn_status st = MN_OK;
+    pthread_mutex_lock(&d->base.lock);
+    cu_teller *t = d->tellers;
+    while (t && __atomic_load_n(&t->busy, __ATOMIC_ACQUIRE))
+        t = t->next;
+    if (!t) {
+        t = mng_new(d, sizeof *t);
+        if (t)
+            st = cu_check(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking), err,
+                          "a stream");
+        else
+            st = mnp_fail_memory(err, sizeof *t, "a stream");
+        if (st) {
+            mng_delete(d, t);
+        } else {
+            t->next = d->tellers;
+            d->tellers = t;
+        }
+    }
+    if (!st) {
+        t->busy = 1;
+        *out = t;
+    }
+    pthread_mutex_unlock(&d->base.lock);
+    return st;
+}
+
+/* cudaLaunchHostFunc would call nobody once a device is lost. */
+mn_status cu_event_tell(mn_device *d, void *event, void (*fn)(void *, mn_status), void *arg,
+                        mn_error *err) {
+    cu_teller *t;
+    mn_status st = take_teller(d, &t, err);
+    if (st)
+        return st;
+    t->fn = fn;
+    t->arg = arg;
+    st = cu_check(cudaStreamWaitEvent(t->stream, event, 0), err, "event_on_ready");
+    if (!st)
+        st = cu_check(cudaStreamAddCallback(t->stream, tell, t, 0), err, "event_on_ready");
+    if (st)
+        __atomic_store_n(&t->busy, 0, __ATOMIC_RELEASE);
+    return st;
+}
+
+void cu_tellers_free(mn_device *d) {
+    for (cu_teller *t = d->tellers; t; t = d->tellers) {
+        d->tellers = t->next;
+        cudaStreamDestroy(t->stream);
+        mng_delete(d, t);
+    }
+}

@@ -51,6 +51,7 @@ const mng_backend cu_gpu = {
     .event_wait = cu_event_wait,
     .event_join = cu_event_join,
     .event_free = cu_event_free,
+    .event_tell = cu_event_tell,
     .weight_shape = cu_weight_shape,
     .weight_put = cu_weight_put,
     .weight_kept = cu_weight_kept,

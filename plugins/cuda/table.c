@@ -112,6 +112,13 @@ static void any_event_free(mn_event *e) {
     if (e)
         table_of(e->dev)->event_free(e);
 }
+/* Events of a group are those of its members: nobody is called. */
+static mn_status any_event_on_ready(mn_event *e, void (*fn)(void *arg, mn_status), void *arg,
+                                    mn_error *err) {
+    if (e && table_of(e->dev) != &mng_table)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "groups of devices call nobody back");
+    return mng_event_on_ready(e, fn, arg, err);
+}
 static mn_status any_abort(mn_queue *q) {
     return table_of(q->base.dev)->abort(q);
 }
@@ -189,6 +196,7 @@ const mn_backend cu_backend = {
     .wait = any_wait,
     .queue_wait = any_queue_wait,
     .event_free = any_event_free,
+    .event_on_ready = any_event_on_ready,
     .abort = any_abort,
     .weights_open = any_weights_open,
     .weights_put = any_weights_put,

@@ -115,3 +115,23 @@ mn_status mng_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
     const mn_status st = mng_enter(mng_queue_of(q)->dev, err);
     return st ? st : mng_backend_of(e->dev)->event_join(q, e->native, err);
 }
+
+/* One that has passed, or whose device is lost, is told here and now. */
+mn_status mng_event_on_ready(mn_event *e, void (*fn)(void *arg, mn_status), void *arg,
+                             mn_error *err) {
+    if (!e) {
+        fn(arg, MN_OK);
+        return MN_OK;
+    }
+    const mng_backend *b = mng_backend_of(e->dev);
+    bool passed = false;
+    if (!b->event_tell)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%s calls nobody back", b->id);
+    mn_status st = mng_enter(e->dev, err);
+    if (!st)
+        st = b->event_poll(e->dev, e->native, &passed, NULL);
+    if (!st && !passed)
+        return b->event_tell(e->dev, e->native, fn, arg, err);
+    fn(arg, st);
+    return MN_OK;
+}

@@ -109,6 +109,11 @@ struct mng_backend {
     /* later work of the queue waits for the event */
     mn_status (*event_join)(mn_queue *q, void *event, mn_error *err);
     void (*event_free)(mn_device *d, void *event);
+    /* optional: once the event has passed fn(arg, status) is called once, from any thread, with
+     * MN_OK or with what event_poll would return; the event may be freed or recorded again
+     * meanwhile. After an error it is not called. NULL: event_on_ready is MN_UNSUPPORTED */
+    mn_status (*event_tell)(mn_device *d, void *event, void (*fn)(void *arg, mn_status), void *arg,
+                            mn_error *err);
     bool events_once; /* an event holds resources: it is freed with its mn_event, not kept */
 
     /* ---- weights ---- */

@@ -198,6 +198,8 @@ struct mn_weights {
     const mn_graph *graph;
     mng_weight *w; /* [n_tensors]; threads that put at once share nothing else */
     void *mem;     /* with backend->weights_together: all of them */
+    bool updates;  /* MN_COMPILE_UPDATES: a tensor may be put again once the set is sealed */
+    bool sealed;
 };
 
 /* Whether operand i of a node is a matrix, which is kept by its type; else a weight is flat. */

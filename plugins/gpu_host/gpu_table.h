@@ -53,6 +53,7 @@ mn_status mng_abort(mn_queue *);
 mn_status mng_wait(mn_event *, uint64_t, mn_error *);
 mn_status mng_queue_wait(mn_queue *, mn_event *, mn_error *);
 void mng_event_free(mn_event *);
+mn_status mng_event_on_ready(mn_event *, void (*fn)(void *arg, mn_status), void *arg, mn_error *);
 /* Of a device that is closed: its spares, with what the backend made for them. */
 void mng_events_drop(mn_device *d);
 

@@ -25,6 +25,7 @@ const mn_backend mng_table = {
     .wait = mng_wait,
     .queue_wait = mng_queue_wait,
     .event_free = mng_event_free,
+    .event_on_ready = mng_event_on_ready,
     .abort = mng_abort,
     .weights_open = mng_weights_open,
     .weights_put = mng_weights_put,

@@ -113,7 +113,10 @@ mn_status mng_weights_open(mn_device *dev, const mn_compile *in, mn_weights **ou
     const uint64_t bytes = c.graph->n_tensors * sizeof(mng_weight);
     mn_weights *w = mng_new(dev, sizeof *w);
     if (w)
-        *w = (mn_weights){.dev = dev, .graph = c.graph, .w = mng_new(dev, bytes)};
+        *w = (mn_weights){.dev = dev,
+                          .graph = c.graph,
+                          .w = mng_new(dev, bytes),
+                          .updates = c.flags & MN_COMPILE_UPDATES};
     if (!w || !w->w) {
         mng_delete(dev, w);
         return mnp_fail_memory(err, bytes, "a weight set");
@@ -129,14 +132,27 @@ mn_status mng_weights_open(mn_device *dev, const mn_compile *in, mn_weights **ou
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
-/* A source against the tensor it is for; puts come once. */
+/* Puts come once, and again once the set is sealed, if it may be updated. */
+static mn_status check_again(const mn_weights *w, uint32_t tensor, mn_error *err) {
+    const mn_tensor *t = mnp_tensor(w->graph, tensor);
+    if (w->sealed && !w->updates)
+        return mnp_fail(err, MN_INVALID, ~0u,
+                        "%.*s: the set is sealed, and was opened without MN_COMPILE_UPDATES",
+                        MNP_NAME(t));
+    if (w->w[tensor].put && !w->sealed)
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
+    return MN_OK;
+}
+
+/* A source against the tensor it is for. */
 static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
     if (st)
         return st;
     const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
-    if (w->w[s->tensor].put)
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
+    st = check_again(w, s->tensor, err);
+    if (st)
+        return st;
     if (s->n_planes < t->dtype.n_planes)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
                         s->n_planes, t->dtype.n_planes);
@@ -155,7 +171,8 @@ static mn_status make_place(mn_weights *set, const mn_tensor *t, mng_weight *w, 
     return st ? st : alloc_parts(set->dev, w, err);
 }
 
-/* The file's bytes have been read when this returns; what they became is on its way. */
+/* The file's bytes have been read when this returns; what they became is on its way, behind the
+ * steps of the queue: an update goes to the place that they read. */
 mn_status mng_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event,
                           mn_error *err) {
     mn_weight_src src;
@@ -178,7 +195,7 @@ mn_status mng_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in,
         return st;
     const mnp_source_row s = mnp_first_row(t, &src);
     st = mng_backend_of(set->dev)->weight_put(q, w, &s, err);
-    w->put = !st;
+    w->put |= !st;
     if (st || !event)
         return st;
     return mng_event_new(q, event, err);
@@ -200,6 +217,7 @@ mn_status mng_weights_seal(mn_weights *set, mn_queue *q, uint32_t *kept_how, mn_
         st = mng_enter(set->dev, err);
     if (!st)
         st = b->queue_finish(q, err);
+    set->sealed |= !st;
     if (!st && kept_how)
         *kept_how = kept;
     return st;

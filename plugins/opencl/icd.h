@@ -19,7 +19,7 @@
     X(EnqueueNDRangeKernel) X(EnqueueReadBuffer) X(EnqueueWriteBuffer) X(EnqueueCopyBuffer)        \
     X(EnqueueFillBuffer) X(EnqueueMapBuffer) X(EnqueueUnmapMemObject)                              \
     X(EnqueueMarkerWithWaitList) X(EnqueueBarrierWithWaitList)                                     \
-    X(WaitForEvents) X(GetEventInfo) X(ReleaseEvent)
+    X(WaitForEvents) X(GetEventInfo) X(RetainEvent) X(ReleaseEvent) X(SetEventCallback)
 /* clang-format on */
 
 #define OCL_MEMBER(name) __typeof__(cl##name) *name;

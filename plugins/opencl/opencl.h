@@ -233,6 +233,7 @@ mn_status ocl_event_poll(mn_device *, void *, bool *, mn_error *);
 mn_status ocl_event_wait(mn_device *, void *, mn_error *);
 mn_status ocl_event_join(mn_queue *, void *, mn_error *);
 void ocl_event_free(mn_device *, void *);
+mn_status ocl_event_tell(mn_device *, void *, void (*)(void *, mn_status), void *, mn_error *);
 /* weights.c */
 void ocl_weight_shape(const mn_device *, const mn_tensor *, mng_weight *);
 mn_status ocl_weight_put(mn_queue *, const mng_weight *, const mnp_source_row *, mn_error *);

@@ -58,6 +58,7 @@ static const mng_backend backend = {
     .event_wait = ocl_event_wait,
     .event_join = ocl_event_join,
     .event_free = ocl_event_free,
+    .event_tell = ocl_event_tell,
     .events_once = true,
     .weight_shape = ocl_weight_shape,
     .weight_put = ocl_weight_put,

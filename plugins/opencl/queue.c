@@ -103,3 +103,36 @@ mn_status ocl_event_join(mn_queue *q, void *event, mn_error *err) {
 void ocl_event_free(mn_device *d, void *event) {
     d->cl->ReleaseEvent(event);
 }
+
+/* Whom the driver's thread tells of an event, which is kept until then. */
+typedef struct {
+    mn_device *dev;
+    void (*fn)(void *arg, mn_status status);
+    void *arg;
+} ocl_told;
+
+/* Last of all fn: the host may close the device then. */
+static void CL_CALLBACK on_over(cl_event event, cl_int state, void *user) {
+    ocl_told *t = user;
+    const ocl_told told = *t;
+    mng_delete(told.dev, t);
+    told.dev->cl->ReleaseEvent(event);
+    told.fn(told.arg, state < 0 ? MN_DEVICE_LOST : MN_OK);
+}
+
+mn_status ocl_event_tell(mn_device *d, void *event, void (*fn)(void *, mn_status), void *arg,
+                         mn_error *err) {
+    ocl_told *t = mng_new(d, sizeof *t);
+    if (!t)
+        return mnp_fail_memory(err, sizeof *t, "whom to tell of an event");
+    *t = (ocl_told){d, fn, arg};
+    cl_int code = d->cl->RetainEvent(event);
+    if (code == CL_SUCCESS) {
+        code = d->cl->SetEventCallback(event, CL_COMPLETE, on_over, t);
+        if (code == CL_SUCCESS)
+            return MN_OK;
+        d->cl->ReleaseEvent(event);
+    }
+    mng_delete(d, t);
+    return ocl_check(code, err, "a call back");
+}

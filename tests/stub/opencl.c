@@ -515,7 +515,13 @@ cl_int clWaitForEvents(cl_uint n, const cl_event *events) {
 NOTHING(clReleaseContext, cl_context)
 NOTHING(clReleaseCommandQueue, cl_command_queue)
 NOTHING(clReleaseProgram, cl_program)
+NOTHING(clRetainEvent, cl_event)
 NOTHING(clReleaseEvent, cl_event)
+cl_int clSetEventCallback(cl_event e, cl_int state, void(CL_CALLBACK *fn)(cl_event, cl_int, void *),
+                          void *arg) {
+    fn(e, is("fails") ? CL_OUT_OF_RESOURCES : state, arg);
+    return CL_SUCCESS;
+}
 NOTHING(clFlush, cl_command_queue)
 NOTHING(clFinish, cl_command_queue)
 cl_int clReleaseKernel(cl_kernel k) {

@@ -6,6 +6,7 @@
 #include "harness.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 extern const mn_host h_host; /* tests/kernels/host.c */
 static const char *so;
@@ -210,6 +211,88 @@ static void events_again(void **state) {
     pair_close(&o);
 }
 
+/* ---- who is told of an event ----------------------------------------------------------------- */
+typedef struct {
+    int calls; /* atomic */
+    mn_status status;
+} told;
+
+static void tell(void *arg, mn_status status) {
+    told *t = arg;
+    t->status = status;
+    __atomic_add_fetch(&t->calls, 1, __ATOMIC_RELEASE);
+}
+
+static void is_told(const told *t, mn_status status) {
+    const struct timespec nap = {0, 1000000};
+    for (int i = 0; i < 20000 && !__atomic_load_n(&t->calls, __ATOMIC_ACQUIRE); i++)
+        nanosleep(&nap, NULL);
+    assert_int_equal(__atomic_load_n(&t->calls, __ATOMIC_ACQUIRE), 1);
+    assert_int_equal(t->status, status);
+}
+
+/* Two queues, of which one waits for nothing: each event is told for itself, in whatever order, and
+ * may be freed before. */
+static void events_are_told(void **state) {
+    enum { N = 40, BYTES = 1 << 16 };
+    static told who[N];
+    pair o;
+    (void)state;
+    pair_open(&o);
+    const mn_backend *be = o.p.be;
+    mn_buffer *b[2] = {buffer_of(&o, o.p.dev, BYTES, MN_MEM_DEVICE),
+                       buffer_of(&o, o.other, BYTES, MN_MEM_DEVICE)};
+    mn_buffer *host = buffer_of(&o, o.p.dev, 2 * BYTES, MN_MEM_HOST_PINNED);
+    memset(who, 0, sizeof who);
+    for (int i = 0; i < N; i++) {
+        mn_event *event = NULL;
+        mn_queue *q = i % 2 ? o.queue : o.p.queue;
+        assert_int_equal(be->read(q, b[i % 2], 0, host, i % 2 * BYTES, BYTES, &event, &err), MN_OK);
+        assert_int_equal(be->event_on_ready(event, tell, &who[i], &err), MN_OK);
+        be->event_free(event);
+    }
+    for (int i = 0; i < N; i++)
+        is_told(&who[i], MN_OK);
+    be->buffer_free(b[0]);
+    be->buffer_free(b[1]);
+    be->buffer_free(host);
+    pair_close(&o);
+}
+
+/* The device is lost behind its first kernel: what was under way is told so, and what comes
+ * later. */
+static void the_lost_are_told(void **state) {
+    static told before;
+    static told later;
+    h_plugin p;
+    case_plan *plan;
+    mn_event *event = NULL;
+    (void)state;
+    h_host_option("lost_after", "1");
+    assert_true(h_open(&p, so));
+    const case_on on = {p.be, p.dev, p.queue, 0};
+    op_case *c = case_random(MN_OP_ADD, MN_F32, &(op_shape){.rows = 2, .k = 8}, 1);
+    assert_int_equal(case_open(&on, c, MN_PRECISION_EXACT, &plan, &err), MN_OK);
+    mn_buffer *host = NULL;
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, 64, MN_MEM_HOST_PINNED, &host, &err), MN_OK);
+    assert_int_equal(case_step(plan, c, &err), MN_DEVICE_LOST);
+    mn_buffer *b = NULL;
+    assert_int_equal(mn_usual_alloc(p.be, p.dev, 64, MN_MEM_DEVICE, &b, &err), MN_OK);
+    assert_int_equal(p.be->read(p.queue, b, 0, host, 0, 64, &event, &err), MN_OK);
+    assert_int_equal(p.be->event_on_ready(event, tell, &before, &err), MN_OK);
+    is_told(&before, p.be->wait(event, UINT64_MAX, &err));
+    assert_int_equal(before.status, MN_DEVICE_LOST);
+    assert_int_equal(p.be->event_on_ready(event, tell, &later, &err), MN_OK);
+    is_told(&later, MN_DEVICE_LOST);
+    p.be->event_free(event);
+    p.be->buffer_free(host);
+    p.be->buffer_free(b);
+    case_close(plan);
+    case_free(c);
+    h_close(&p);
+    h_host_option(NULL, NULL);
+}
+
 /* A table that is longer than gpu_host has room for is no plugin. */
 static void tables_too_long(void **state) {
     const mng_backend ops = {.id = "long", .n_ops = MNG_MAX_OPS + 1};
@@ -230,6 +313,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(copies_onto_themselves),
         cmocka_unit_test(sizes),
         cmocka_unit_test(events_again),
+        cmocka_unit_test(events_are_told),
+        cmocka_unit_test(the_lost_are_told),
         cmocka_unit_test(tables_too_long),
     };
     if (argc != 2)

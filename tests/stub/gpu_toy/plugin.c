@@ -142,6 +142,7 @@ static const mng_backend backend = {
     .event_wait = toy_event_wait,
     .event_join = toy_event_join,
     .event_free = toy_event_free,
+    .event_tell = toy_event_tell,
     .events_once = true,
     .weight_shape = toy_weight_shape,
     .weight_put = toy_weight_put,

@@ -91,6 +91,53 @@ mn_status toy_event_join(mn_queue *q, void *event, mn_error *err) {
     return MN_OK;
 }
 
+mn_status toy_event_tell(mn_device *d, void *event, void (*fn)(void *, mn_status), void *arg,
+                         mn_error *err) {
+    toy_event *e = event;
+    toy_told *t = mng_new(d, sizeof *t);
+    if (!t)
+        return mnp_fail_memory(err, sizeof *t, "whom to tell of an event");
+    pthread_mutex_lock(&d->base.lock);
+    const bool passed = __atomic_load_n(&e->passed, __ATOMIC_ACQUIRE);
+    if (!passed) {
+        __atomic_add_fetch(&e->refs, 1, __ATOMIC_RELAXED);
+        *t = (toy_told){d->told, e, fn, arg};
+        d->told = t;
+    }
+    pthread_mutex_unlock(&d->base.lock);
+    if (!passed)
+        return MN_OK;
+    mng_delete(d, t);
+    fn(arg, check_lost(d, NULL));
+    return MN_OK;
+}
+
+/* On the stream's thread: whoever waits for the event is told; those of others stay. */
+static void pass(mn_device *d, toy_event *e) {
+    toy_told *mine = NULL;
+    pthread_mutex_lock(&d->base.lock);
+    __atomic_store_n(&e->passed, 1, __ATOMIC_RELEASE);
+    for (toy_told **at = &d->told; *at;) {
+        toy_told *t = *at;
+        if (t->event != e) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        t->next = mine;
+        mine = t;
+    }
+    pthread_mutex_unlock(&d->base.lock);
+    while (mine) {
+        const toy_told t = *mine;
+        mng_delete(d, mine);
+        mine = t.next;
+        event_release(e);
+        t.fn(t.arg, check_lost(d, NULL));
+    }
+    event_release(e);
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 static mn_status push_copy(mn_queue *q, char *to, const char *from, uint64_t n) {
     toy_command *c = toy_begin(q);
@@ -132,8 +179,7 @@ static void run_command(mn_device *d, const toy_command *c) {
         toy_run_view(&c->u.view);
         break;
     case TOY_RECORD:
-        __atomic_store_n(&c->u.event->passed, 1, __ATOMIC_RELEASE);
-        event_release(c->u.event);
+        pass(d, c->u.event);
         break;
     case TOY_WAIT:
         wait_for(c->u.event);

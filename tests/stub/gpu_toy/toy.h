@@ -20,12 +20,21 @@ typedef struct {
     bool own;   /* one of the device's, which are used again once refs is 0 */
 } toy_event;
 enum { TOY_EVENTS = 256 };
+/* Who is told when an event passes. */
+typedef struct toy_told toy_told;
+struct toy_told {
+    toy_told *next;
+    toy_event *event;
+    void (*fn)(void *arg, mn_status status);
+    void *arg;
+};
 struct mn_device {
     mng_device base;
     uint64_t used;      /* atomic: bytes of device memory */
     int64_t lost_after; /* kernels; then the device is lost. The option of that name; -1: never */
     int64_t n_kernels;  /* atomic: that ran */
     toy_event events[TOY_EVENTS];
+    toy_told *told; /* under base.lock, as is the passing of an event */
 };
 struct mn_program {
     mng_program base;
@@ -99,6 +108,7 @@ mn_status toy_event_poll(mn_device *, void *, bool *, mn_error *);
 mn_status toy_event_wait(mn_device *, void *, mn_error *);
 mn_status toy_event_join(mn_queue *, void *, mn_error *);
 void toy_event_free(mn_device *, void *);
+mn_status toy_event_tell(mn_device *, void *, void (*)(void *, mn_status), void *, mn_error *);
 
 /* ---- ops.c ----------------------------------------------------------------------------------- */
 enum { TOY_N_OPS = 23 };
