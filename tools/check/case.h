@@ -65,6 +65,7 @@ typedef struct {
      * output must be NaN; NULL = none */
     uint8_t *dead[CASE_SYMBOLS];
     uint32_t kv_dtype, v_dtype; /* of keys, of values */
+    uint64_t flags;             /* of mn_compile */
     struct {
         int32_t tensor; /* the KV buffer of the group, or -1 */
         uint32_t pages;

@@ -10,6 +10,7 @@ struct case_plan {
     mn_compile ask;
     int64_t max[CASE_SYMBOLS];
     mn_weights *weights; /* ours; NULL where the caller's are used */
+    uint32_t kept;       /* MN_KEPT_* of ours */
     mn_program *program;
     mn_queue *queues[2]; /* ours; the first context runs on the caller's */
     mn_context *contexts[2];

@@ -222,11 +222,10 @@ static mn_status put_alone(case_plan *p, mn_error *err) {
 }
 
 static mn_status case_run_put_weights(case_plan *p, uint32_t n_threads, mn_error *err) {
-    uint32_t kept = 0;
     mn_status st = n_threads > 1 ? put_by_threads(p, n_threads, err) : put_alone(p, err);
     if (st)
         return st;
-    return p->on.be->weights_seal(p->weights, p->on.queue, &kept, err);
+    return p->on.be->weights_seal(p->weights, p->on.queue, &p->kept, err);
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */
@@ -366,6 +365,7 @@ mn_compile case_question(op_case *c, uint32_t precision) {
         .node_hi = nodes.hi,
         .symbol_max = c->value,
         .n_sets = 1,
+        .flags = c->flags,
     };
     if (!c->memory.block &&
         !mn_memory_uses_find(&c->g, &nodes, 1, c->kv_dtype, c->v_dtype, &c->memory))

@@ -118,6 +118,9 @@ static const mn_graph *give_graph(const mn_graph *g) {
                                    (uint64_t)g->n_operands * sizeof *g->operands);
     to->attrs =
         const_rule_give("the attributes of the graph", g->attrs, g->n_attrs * sizeof *g->attrs);
+    if (g->n_blobs)
+        to->blobs = const_rule_give("the blobs of the graph", g->blobs,
+                                    (uint64_t)g->n_blobs * sizeof *g->blobs);
     return shut(to);
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static void graph_rule_each_op(check *c, stage_fn fn) {
     stage s;
@@ -144,6 +145,32 @@ void check_graph_unknown_op(check *c) {
     }
     if (!check_over(c))
         stage_close(c, &s);
+}
+
+/* A vendor's operation, of nobody's, with a blob: who does not have it does not look at the bytes,
+ * which cannot be read. */
+void check_graph_blobs(check *c) {
+    enum { BYTES = 4096 };
+    stage s;
+    if (!stage_case(c, &s))
+        return;
+    void *bytes = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(c, bytes != MAP_FAILED, "out of memory");
+    const mn_str blob = {bytes, BYTES};
+    mn_node *n = &s.o->n[0];
+    n->op = MN_VENDOR | 0x5eedb10b;
+    n->contract = 1;
+    n->attr_off = CASE_ATTRS - 1;
+    n->n_attr = 1;
+    s.o->attrs[n->attr_off] = 1;
+    s.o->g.n_attrs = CASE_ATTRS;
+    s.o->g.blobs = &blob;
+    s.o->g.n_blobs = 1;
+    refused(c, &s, s.o, 0, "a vendor's operation with a blob");
+    if (check_over(c))
+        return;
+    munmap(bytes, BYTES);
+    stage_close(c, &s);
 }
 
 static void contract(check *c, stage *s, op_case *o, uint32_t op) {

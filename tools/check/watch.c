@@ -88,6 +88,8 @@ BACKEND_STATUS(copy,
 BACKEND_STATUS(wait, (mn_event *a, uint64_t ns, mn_error *e), (a, ns, e))
 BACKEND_STATUS(queue_wait, (mn_queue *a, mn_event *b, mn_error *e), (a, b, e))
 BACKEND_VOID(event_free, (mn_event *a), (a))
+BACKEND_STATUS(event_on_ready,
+               (mn_event *a, void (*fn)(void *, mn_status), void *b, mn_error *e), (a, fn, b, e))
 BACKEND_STATUS(abort, (mn_queue *a), (a))
 BACKEND_STATUS(weights_open,
                (mn_device *a, const mn_compile *c, mn_weights **b, mn_error *e), (a, c, b, e))
@@ -179,6 +181,7 @@ const mn_backend *watch_backend(check *c, const mn_backend *be) {
     WATCH_BACKEND(wait)
     WATCH_BACKEND(queue_wait)
     WATCH_BACKEND(event_free)
+    WATCH_BACKEND(event_on_ready)
     WATCH_BACKEND(abort)
     WATCH_BACKEND(weights_open)
     WATCH_BACKEND(weights_put)
