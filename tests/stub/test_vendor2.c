@@ -52,6 +52,54 @@ static void test_refusals(void **state) {
     h_close(&p);
 }
 
+/* ---- an operation of its own, with a blob ---------------------------------------------------- */
+#define CURVE (MN_VENDOR | 1u)
+enum { CURVE_ROWS = 3, CURVE_COLS = 5 };
+
+/* y = curve(x) of blob number `blob`. */
+static op_case *curve_case(const mn_str *blobs, uint32_t n_blobs, uint64_t blob) {
+    static const float x[CURVE_ROWS * CURVE_COLS] = {-9,   -0.5f, 0,    0.5f, 0.99f, 1, 1.5f, 2,
+                                                     2.7f, 3,     3.9f, 4,    100,   1, 0};
+    op_case *c = case_new();
+    assert_non_null(c);
+    const int64_t rows = case_symbol(c, "rows", CURVE_ROWS, MN_SYMBOL_SHAPE);
+    const int32_t in = case_mat(c, MN_ROLE_INPUT, MN_F32, rows, CURVE_COLS, x, "x");
+    const int32_t out = case_mat(c, MN_ROLE_OUTPUT, MN_F32, rows, CURVE_COLS, NULL, "y");
+    case_node(c, CURVE, &in, 1, &out, 1, &blob, 1);
+    c->g.blobs = blobs;
+    c->g.n_blobs = n_blobs;
+    return c;
+}
+
+/* Its table is what the blob says, of several; every other device says no. */
+static void test_blob(void **state) {
+    static const float small[] = {7};
+    static const float table[] = {10, 20, 30, 40};
+    static const float want[] = {10, 10, 10, 10, 10, 20, 20, 30, 30, 40, 40, 40, 40, 20, 10};
+    const mn_str blobs[] = {{(const char *)small, sizeof small},
+                            {(const char *)table, sizeof table}};
+    h_plugin p;
+    (void)state;
+    assert_true(h_open(&p, VENDOR2));
+    for (uint64_t blob = 0; blob < 4; blob++) {
+        op_case *c = curve_case(blobs, 2, blob);
+        mn_error err = {.size = sizeof err};
+        const mn_status st = h_try(&p, c, MN_PRECISION_EXACT, &err);
+        const float *y = c->result[1];
+        assert_int_equal(st, blob == 1 || blob == 2 ? MN_OK : MN_UNSUPPORTED);
+        for (int i = 0; !st && i < CURVE_ROWS * CURVE_COLS; i++)
+            assert_true(y[i] == (blob == 1 ? 7 : want[i]));
+        case_free(c);
+    }
+    h_close(&p);
+    assert_true(h_open(&p, "reference"));
+    op_case *c = curve_case(blobs, 2, 2);
+    const case_on on = {.be = p.be, .dev = p.dev, .queue = p.queue};
+    assert_false(case_supported(&on, c, NULL));
+    case_free(c);
+    h_close(&p);
+}
+
 static void test_allocation_failures(void **state) {
     static const op_shape s = {.rows = 3, .k = 64, .n = 8, .variant = 1};
     h_plugin p;
@@ -79,7 +127,7 @@ static void test_allocation_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_blob),
                                        cmocka_unit_test(test_allocation_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* vendor2.h -- a whole backend against plugin.h alone: two ops, RMS_NORM and LINEAR, in class
- * exact, with weights in f32, f16 or bf16. Everything else is left to other devices:
- * minerva run --device vendor2,cpu.
+ * exact, with weights in f32, f16 or bf16, and an op of its own, V2_CURVE. Everything else is left
+ * to other devices: minerva run --device vendor2,cpu.
  *
  * The "device" is host memory and every call is done when it returns, which keeps it short; a
  * driver's calls would stand in their places. Builds with: cc -shared -fPIC -I PREFIX/include
@@ -11,6 +11,10 @@
 #include <stdbool.h>
 
 #pragma GCC visibility push(hidden) /* the plugin exports its entry alone */
+
+/* y[i] = table[k], k = x[i] rounded down, 0 to the table's last; x, y: FLOAT of the same dims. Its
+ * attribute TABLE is a BLOB of F32 values, at least one. */
+#define V2_CURVE (MN_VENDOR | 1u)
 
 typedef struct {
     mn_plugin api;
@@ -91,6 +95,8 @@ mn_status v2_measure(const mn_compile *c, uint64_t *weights, uint64_t *made, uin
 bool v2_takes(const mn_graph *g, uint32_t lo, uint32_t hi, int32_t tensor);
 bool v2_inside(const mn_buffer *b, uint64_t off, uint64_t n); /* n bytes from off on */
 double v2_root(double v);                                     /* the square root */
+/* The values of a V2_CURVE; their number, 0: the node has no such table. */
+uint64_t v2_table(const mn_graph *g, const mn_node *n, const float **table);
 
 /* Each file's rows of the table. */
 void v2_add_negotiation(mn_backend *b);

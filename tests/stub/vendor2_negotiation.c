@@ -24,7 +24,34 @@ static bool has_more(const mn_graph *g, const mn_node *n, uint32_t n_in, uint32_
     return false;
 }
 
+uint64_t v2_table(const mn_graph *g, const mn_node *n, const float **table) {
+    const uint64_t blob = n->n_attr ? g->attrs[n->attr_off] : 0;
+    *table = NULL;
+    if (!blob || blob > g->n_blobs)
+        return 0;
+    *table = (const float *)(const void *)g->blobs[blob - 1].ptr;
+    if ((uintptr_t)*table % sizeof **table)
+        return 0;
+    return g->blobs[blob - 1].len / sizeof **table;
+}
+
+static uint32_t judge_curve(const mn_graph *g, const mn_node *n) {
+    const float *table;
+    if (n->contract != 1 || has_more(g, n, 1, 1))
+        return OTHER_OP;
+    if (n->n_out != 1 || v2_in(g, n, 0) < 0 || v2_out(g, n, 0) < 0 || !v2_table(g, n, &table))
+        return SHAPE;
+    const mn_tensor *x = v2_tensor(g, v2_in(g, n, 0));
+    const mn_tensor *y = v2_tensor(g, v2_out(g, n, 0));
+    if (x->alias_of >= 0 || y->alias_of >= 0)
+        return VIEW;
+    const bool same = x->n_dim == y->n_dim && !memcmp(x->dim, y->dim, sizeof x->dim);
+    return same && is_plain(x->dtype.id) && x->role != MN_ROLE_WEIGHT ? FINE : SHAPE;
+}
+
 static uint32_t judge(const mn_graph *g, const mn_node *n) {
+    if (n->op == V2_CURVE)
+        return judge_curve(g, n);
     if ((n->op != MN_OP_RMS_NORM && n->op != MN_OP_LINEAR) || n->contract != 1)
         return OTHER_OP;
     bool linear = n->op == MN_OP_LINEAR;
@@ -61,7 +88,7 @@ static uint32_t judge(const mn_graph *g, const mn_node *n) {
 
 static mn_status contracts(void *self, const mn_op_contract **table, uint32_t *n,
                            uint32_t *stride) {
-    static const mn_op_contract mine[] = {{MN_OP_RMS_NORM, 1}, {MN_OP_LINEAR, 1}};
+    static const mn_op_contract mine[] = {{MN_OP_RMS_NORM, 1}, {MN_OP_LINEAR, 1}, {V2_CURVE, 1}};
     (void)self;
     *table = mine;
     *n = sizeof mine / sizeof mine[0];

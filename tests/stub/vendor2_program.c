@@ -239,6 +239,27 @@ static void linear(void *arg, uint32_t worker, uint32_t n_workers) {
     }
 }
 
+/* The bytes of a blob stay where they are as long as the graph. */
+static void curve(void *arg, uint32_t worker, uint32_t n_workers) {
+    const mn_context *c = arg;
+    const mn_graph *g = c->prog->graph;
+    const int32_t in = v2_in(g, c->node, 0);
+    const float *x = (const float *)c->cur[in].ptr;
+    float *y = (float *)c->cur[v2_out(g, c->node, 0)].ptr;
+    const float *table;
+    const uint64_t last = v2_table(g, c->node, &table) - 1;
+    const uint64_t n = v2_count(g, c->symbol, v2_tensor(g, in), 0);
+    for (uint64_t i = worker; i < n; i += n_workers)
+        y[i] = table[!(x[i] >= 0) ? 0 : x[i] >= (float)last ? last : (uint64_t)x[i]];
+}
+
+typedef void (*v2_fn)(void *arg, uint32_t worker, uint32_t n_workers);
+static v2_fn fn_of(uint32_t op) {
+    if (op == V2_CURVE)
+        return curve;
+    return op == MN_OP_LINEAR ? linear : rms_norm;
+}
+
 /* The room behind a tensor: its own has its largest size. */
 static bool fits(const mn_context *c, const int64_t *value, int32_t t) {
     uint64_t n = v2_count(c->prog->graph, value, v2_tensor(c->prog->graph, t), 0);
@@ -281,8 +302,7 @@ static mn_status execute(mn_context *c, const mn_step *step, mn_event **event, m
     c->symbol = own.values;
     for (uint32_t i = c->prog->lo; i < c->prog->hi && !s; i++) {
         c->node = v2_node(c->prog->graph, i);
-        s = d->host->parallel(d->host->self, c->prog->n_workers,
-                              c->node->op == MN_OP_LINEAR ? linear : rms_norm, c);
+        s = d->host->parallel(d->host->self, c->prog->n_workers, fn_of(c->node->op), c);
     }
     if (!s && event)
         *event = &d->done;
