@@ -1,6 +1,6 @@
 /* update_rules.c -- rule call.updates: weights that are put again after the seal, in every type
- * that LINEAR takes and in the other operations that have weights. Results are compared with those of a
- * fresh set that got the new values at first; the sources are spoiled once their events have
+ * that LINEAR takes and in the other operations that have weights. Results are compared with those
+ * of a fresh set that got the new values at first; the sources are spoiled once their events have
  * passed. */
 #include "wrong.h"
 #include <stdlib.h>
