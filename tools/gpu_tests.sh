@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations, and beside a CPU that has experts) batch session (late
+# PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations, and beside a CPU that has experts) batch adapters session (late
 # stops, forks, reuse) hybrid (sessions with states) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
 # memory another process holds) experts (the same of a model with experts: GPT_OSS, a GGUF file; skipped without it) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
@@ -15,7 +15,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 if [ "${1:-}" = pack ]; then
     build=$2 to=$3
     mkdir -p "$to/lib" "$to/tools/check" "$to/runtime/registry" "$to/tests/kernels" "$to/tests/golden"
-    cp "$build/tests/golden/golden" "$to/tests/golden/"
+    cp "$build/tests/golden/golden" "$build/tests/golden/adapters" "$to/tests/golden/"
     cp -L "$build/tools/minerva" "$to/tools/"
     cp "$build/tools/check/minerva-check" "$to/tools/check/"
     cp -L "$build/runtime/libminerva.so.0" "$to/runtime/"
@@ -44,7 +44,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm attention state lost check golden forms models encoders segments batch session hybrid driver twice group_stub ranks_stub memory split memcheck racecheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm attention state lost check golden forms models encoders segments batch adapters session hybrid driver twice group_stub ranks_stub memory split memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -289,6 +289,7 @@ for part in "$@"; do
     encoders) step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     segments) step segments segments ;;
     batch) step batch golden cuda batch ;;
+    adapters) step adapters "$build/tests/golden/adapters" cuda ;;
     session)
         step session "$build/tests/unit/test_session" "$story"
         step requests "$build/tests/unit/test_requests" "$story" cuda:0
