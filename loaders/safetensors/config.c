@@ -719,14 +719,21 @@ static int64_t shared_layers(config_reader *c) {
     return config_int(c, c->root, "", "num_kv_shared_layers", 0, c->n_layer, &none);
 }
 
-/* Widths of MLPs, 0 where a layer is a mixer alone. */
+/* Width i of layers that are one block each: 0 where it is a mixer alone; that of its experts where
+ * it has some, as llama.cpp tells its layers apart. */
+static int64_t width_of_block(config_reader *c, int64_t i, int64_t mlp) {
+    if (c->kinds[i] == LAYER_EXPERTS)
+        return config_int(c, c->root, "", "moe_intermediate_size", 1, 1 << 24, NULL);
+    return c->kinds[i] == LAYER_MLP ? mlp : 0;
+}
+
+/* Widths of MLPs. */
 static void read_widths(config_reader *c, const char *ff, const int64_t *fallback) {
     int64_t *width = each_layer(c, ff, 1 << 26, fallback);
     if (!width)
         return;
     for (int64_t i = 0; c->family->one_block && i < c->n_layer; i++)
-        if (c->kinds[i] != LAYER_MLP)
-            width[i] = 0;
+        width[i] = width_of_block(c, i, width[i]);
     if (c->family->wide_full &&
         config_bool(c, "use_double_wide_mlp", false)) /* where layers share */
         for (int64_t i = c->n_layer - shared_layers(c); i < c->n_layer; i++)
@@ -740,7 +747,7 @@ static void read_sizes(config_reader *c) {
     const size_keys *k = &usual;
     if (c->family->keys)
         k = c->family->keys;
-    const char *ff = hf_key_of(k->n_ff, "intermediate_size");
+    const char *ff = hf_key_of(c->width_of_all ? c->width_of_all : k->n_ff, "intermediate_size");
     const char *eps = hf_key_of(k->eps, "rms_norm_eps");
     read_positions(c, hf_key_of(k->n_ctx, "max_position_embeddings"));
     c->n_embd = put_size(c, "embedding_length", hf_key_of(k->n_embd, "hidden_size"), 1 << 24);
@@ -760,6 +767,9 @@ static void read_sizes(config_reader *c) {
                      c->family->layer_norm ? "attention.layer_norm_epsilon"
                                            : "attention.layer_norm_rms_epsilon",
                      "", eps, config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
+    if (c->family->one_block) /* llama.cpp's key, for the draft heads' norm */
+        config_put_float(c, "attention.layer_norm_epsilon", "", eps,
+                         config_float(c, c->root, "", eps, DBL_MIN, 1, NULL));
 }
 
 /* The name of the activation; some families have two keys for it, of which the older one lies. */

@@ -277,12 +277,12 @@ void family_qwen2_moe(config_reader *c) {
 }
 
 /* In a text the three positions of M-RoPE are one. The sections are for programs that see. */
-void family_sections(config_reader *c) {
+void family_put_sections(config_reader *c, const int64_t *usual) {
     const cJSON *rope = json_get(c->root, "rope_scaling");
     if (!rope)
         rope = json_get(c->root, "rope_parameters");
     const cJSON *list = rope ? json_get(rope, "mrope_section") : NULL;
-    if (!list || c->status)
+    if ((!list && !usual) || c->status)
         return;
     int64_t *sections = mn_parsed_alloc(c->parsed, 4, sizeof *sections);
     int64_t n = 0;
@@ -290,8 +290,10 @@ void family_sections(config_reader *c) {
         c->status = mnl_fail_memory(c->err);
         return;
     }
-    bool good = cJSON_IsArray(list) && cJSON_GetArraySize(list) == 3;
-    for (const cJSON *s = good ? list->child : NULL; s && good; s = s->next)
+    bool good = !list || (cJSON_IsArray(list) && cJSON_GetArraySize(list) == 3);
+    for (; !list && n < 3; n++)
+        sections[n] = usual[n];
+    for (const cJSON *s = list && good ? list->child : NULL; s && good; s = s->next)
         good = json_is_int(s, 0, 65536, &sections[n++]);
     if (!good) {
         config_fail(c, "rope_parameters.", "mrope_section", list, "three numbers of pairs");
@@ -303,6 +305,10 @@ void family_sections(config_reader *c) {
         v->array = sections;
         v->n = 4;
     }
+}
+
+void family_sections(config_reader *c) {
+    family_put_sections(c, NULL);
 }
 
 /* The weights of a token's choice are always normalised. */

@@ -32,6 +32,8 @@ void family_classifier(config_reader *c); /* of any family, where its class clas
 void family_modern_bert(config_reader *c);
 void family_qwen2_moe(config_reader *c);
 void family_sections(config_reader *c);
+/* usual: the three sections where mrope_section is left out; NULL: then nothing is put. */
+void family_put_sections(config_reader *c, const int64_t *usual);
 void family_qwen3_vl_moe(config_reader *c);
 void family_olmoe(config_reader *c);
 void family_routed_keys(config_reader *c);

@@ -112,8 +112,9 @@ typedef struct {
     const cJSON **layers;    /* per_layer_config by layer, each may be NULL; NULL: there is none */
     const layer_kind *kinds; /* per layer; NULL: all attend, and have what follows */
     const struct name_pair *own;
-    const int64_t *no_rope; /* per layer; NULL: all rotate */
-    const int64_t *slides;  /* per layer, where the family has wide_full */
+    const char *width_of_all; /* the key of the MLPs' width, if it is not the family's */
+    const int64_t *no_rope;   /* per layer; NULL: all rotate */
+    const int64_t *slides;    /* per layer, where the family has wide_full */
     bool tied;
     mn_status status;
 } config_reader;

@@ -252,9 +252,10 @@ void family_granite_hybrid_keys(config_reader *c) {
     const int64_t none = 0;
     const int64_t n = config_int(c, c->root, "", "num_local_experts", 0, 65536, &none);
     need_kinds(c);
-    if (n)
+    if (n) {
         c->own = granite_expert_names;
-    else if (!has_kind(c, LAYER_STATE))
+        c->width_of_all = "intermediate_size"; /* of each expert: there is no other MLP */
+    } else if (!has_kind(c, LAYER_STATE))
         c->arch = "granite";
 }
 
@@ -384,10 +385,13 @@ void family_qwen3_next(config_reader *c) {
                     config_bool(c, "norm_topk_prob", true));
 }
 
+/* Where mrope_section is left out. */
+static const int64_t usual_sections[3] = {11, 11, 10};
+
 /* Heads of v that read one head of k stand side by side here; in GGUF's files they do not. */
 void family_qwen3_5(config_reader *c) {
     put_delta(c);
-    family_sections(c);
+    family_put_sections(c, usual_sections);
     config_put_bool(c, "ssm.heads_in_turn", "model_type", false);
 }
 
