@@ -31,6 +31,7 @@ typedef struct {
     int64_t window;     /* where no key says one; 0: then no layer slides */
     bool needs_window;  /* some layers always slide */
     uint32_t route;
+    bool sigmoid_if_biased; /* the route, where no key says one and a bias corrects the choice */
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
     int64_t attn_scale_from_embd_n_layer;
 } arch_facts;
@@ -500,6 +501,8 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
         st = mn_hp_int(r, "expert_gating_func", 0, 3, &gating);
     if (!st && gating)
         h->route = kinds[gating];
+    else if (!st && f->sigmoid_if_biased && has_in_layer(r->m, h->n_layer - 1, "exp_probs_b.bias"))
+        h->route = MN_ROUTE_SIGMOID;
     if (!st)
         st = mn_hp_int(r, "moe_latent_size", 0, 1 << 24, &h->n_latent);
     if (!st)
