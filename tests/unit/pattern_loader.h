@@ -34,7 +34,7 @@ static mn_choose_how how;
 /* memory: bytes that a model may take. */
 static inline mn_status pattern_loader_read(uint64_t memory) {
     const mn_status st = mn_patterns_read(&loader, NULL, &patterns, NULL);
-    ref = (mn_loader_ref){&loader, NULL, {"stub", 4}, &patterns, NULL, NULL};
+    ref = (mn_loader_ref){.loader = &loader, .id = {"stub", 4}, .patterns = &patterns};
     how = (mn_choose_how){&ref, 1, memory};
     return st;
 }

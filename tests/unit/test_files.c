@@ -43,7 +43,8 @@ static int setup(void **state) {
     for (uint32_t i = 0; i < N_FORMATS; i++) {
         if (mn_patterns_read(&loader, &formats[i], &patterns[i], NULL))
             return -1;
-        refs[i] = (mn_loader_ref){&loader, &formats[i], {"stub", 4}, &patterns[i], NULL, NULL};
+        refs[i] = (mn_loader_ref){
+            .loader = &loader, .self = &formats[i], .id = {"stub", 4}, .patterns = &patterns[i]};
     }
     return unit_setup(state);
 }
@@ -292,7 +293,11 @@ static void calls(void **state) {
                            .meta_at = seen_meta,
                            .tensor_at = seen_tensor,
                            .close = seen_close};
-    const mn_loader_ref ref = {&all, &formats[0], {"toy", 3}, &patterns[0], &callee, NULL};
+    const mn_loader_ref ref = {.loader = &all,
+                               .self = &formats[0],
+                               .id = {"toy", 3},
+                               .patterns = &patterns[0],
+                               .callee = &callee};
     const char *path = unit_path(*state, "calls.gguf");
     mn_canonical *m = NULL;
     mn_error err = MN_ERROR_INIT;

@@ -29,7 +29,8 @@ static void test_one_is_enough(void **state) {
 /* gpt-oss-20b at 131,072 positions, f16: 12 layers that see 128 positions, 12 that see all; 2 KiB
  * per layer and position. Before window layers gave pages back it was 6 GiB. */
 static void test_pages_of_windows(void **state) {
-    const mn_kv_group all = {0, 8, 64, 64, 0, 0}, some = {128, 8, 64, 64, 0, 0};
+    const mn_kv_group all = {.n_head_kv = 8, .head_dim_k = 64, .head_dim_v = 64};
+    const mn_kv_group some = {.window = 128, .n_head_kv = 8, .head_dim_k = 64, .head_dim_v = 64};
     int64_t max[MN_SYM_COUNT] = {[MN_SYM_TOKENS] = 512, [MN_SYM_SLOTS] = 1, [MN_SYM_CTX] = 131072};
     const uint64_t page = 64 * 12 * 2048;
     (void)state;
@@ -43,7 +44,7 @@ static void test_pages_of_windows(void **state) {
     assert_int_equal(mn_kv_pages(&some, 64, max, 8), 20 * (3 + 2) + 2 * 8);
     assert_int_equal(mn_kv_pages(&some, 256, max, 8), 20 * (1 + 2) + 2 * 2);
     /* of an encoder: a batch of texts, each of which may leave a page half full */
-    const mn_kv_group encoder = {0, 8, 64, 64, 1, 0};
+    const mn_kv_group encoder = {.n_head_kv = 8, .head_dim_k = 64, .head_dim_v = 64, .one_step = 1};
     assert_int_equal(mn_kv_pages(&encoder, 64, max, 8), 8 + 20);
     /* never more than whole rows */
     max[MN_SYM_CTX] = 100;
