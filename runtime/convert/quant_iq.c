@@ -16,7 +16,8 @@ typedef int32_t eight_masks __attribute__((vector_size(32)));
 enum { LANES = 8, MOST_SUMS = 4096, BLOCK = 256 };
 
 /* ---- codebooks: [elements of an entry][entries] ---------------------------------------------- */
-#define IQ2_(e, j) ((e) >> 2 * (j)&3) == 0 ? 8 : ((e) >> 2 * (j)&3) == 1 ? 25 : 43
+/* The magnitude of digit j of an entry: 8, 25 or 43, the bytes of the constant. */
+#define IQ2_(e, j) (0x2b2b1908 >> 8 * ((e) >> 2 * (j)&3) & 255)
 #define IQ2_0(e) IQ2_(e, 0),
 #define IQ2_1(e) IQ2_(e, 1),
 #define IQ2_2(e) IQ2_(e, 2),

@@ -37,10 +37,13 @@ static void read_array(mn_value *v, char type, mn_str text, void **memory) {
         n += text.ptr[i] == '\n';
     *memory = calloc(n + 1, sizeof(mn_str));
     FUZZ_CHECK(*memory);
-    v->type = MN_VALUE_ARRAY | (type == 'S'   ? MN_VALUE_STR
-                                : type == 'I' ? MN_VALUE_INT
-                                : type == 'F' ? MN_VALUE_FLOAT
-                                              : MN_VALUE_BOOL);
+    v->type = MN_VALUE_ARRAY | MN_VALUE_BOOL;
+    if (type == 'S')
+        v->type = MN_VALUE_ARRAY | MN_VALUE_STR;
+    else if (type == 'I')
+        v->type = MN_VALUE_ARRAY | MN_VALUE_INT;
+    else if (type == 'F')
+        v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT;
     v->array = *memory;
     v->n = n;
     for (; k < n; k++) {

@@ -39,10 +39,8 @@ static op_case *chain(void) {
     for (int l = 0; l < LAYERS; l++) {
         for (int i = 0; i < D * D; i++)
             w[i] = case_rand(&seed);
-        int32_t m = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w,
-                             l == 0   ? "w0"
-                             : l == 1 ? "w1"
-                                      : "w2");
+        static const char *const names[] = {"w0", "w1", "w2"};
+        int32_t m = case_mat(c, MN_ROLE_WEIGHT, MN_F32, D, D, w, names[l < 2 ? l : 2]);
         int32_t n = case_vec(c, MN_ROLE_WEIGHT, MN_F32, D, w, "norm");
         int32_t a = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "a");
         int32_t b = case_mat(c, MN_ROLE_INTERIOR, MN_F32, ~0, D, NULL, "b");

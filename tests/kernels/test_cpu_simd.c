@@ -99,8 +99,9 @@ static void blas_when_needed(void **state) {
     for (uint32_t t = 1; t <= MN_MLX5_128; t++)                                                    \
         if (case_is_weight_type(t))
 
+static const int64_t three_rows[] = {1, 7, 33};
+
 static void linear(void **state) {
-    static const int64_t rows[] = {1, 7, 33};
     static const int64_t ns[] = {1, 37};
     (void)state;
     for (size_t c = 0; c < n_caps; c++) {
@@ -110,11 +111,11 @@ static void linear(void **state) {
             for (int k = 0; k < 2; k++)
                 for (int n = 0; n < 2; n++) {
                     const int64_t e = case_dtype(t).block_elems;
+                    const int64_t plain[2] = {50, 1037};
+                    const int64_t blocks[2] = {(3 * e + 31) / 32 * 32, (1056 + e - 1) / e * e};
                     op_shape s = {
-                        .rows = rows[r],
-                        .k = e == 1 ? (k ? 1037 : 50)
-                             : k    ? (1056 + e - 1) / e * e
-                                    : (3 * e + 31) / 32 * 32,
+                        .rows = three_rows[r],
+                        .k = e == 1 ? plain[k] : blocks[k],
                         .n = ns[n],
                         .variant = n ? 2 : 0,
                     };
@@ -434,9 +435,7 @@ static void small_ops(void **state) {
         for (int r = 0; r < 3; r++) {
             const int64_t e = case_dtype(t).block_elems;
             op_shape s = {
-                .rows = r == 0   ? 1
-                        : r == 1 ? 7
-                                 : 33,
+                .rows = three_rows[r],
                 .k = is_block(t) ? (3 * e + 31) / 32 * 32 : 77,
                 .n = 53,
             };
@@ -453,9 +452,7 @@ static void small_ops(void **state) {
         }
         for (int r = 0; r < 3; r++) {
             op_shape s = {
-                .rows = r == 0   ? 1
-                        : r == 1 ? 7
-                                 : 33,
+                .rows = three_rows[r],
                 .k = 700 + r,
                 .n = 300,
                 .n_head = 3,

@@ -211,15 +211,10 @@ static void small_ops(void **state) {
             s.n_head = 3;
             near(MN_OP_RMS_NORM, types[t], s, MN_PRECISION_EXACT, 1e-5);
         }
+    static const int64_t rows[] = {1, 7, 33};
     for (int r = 0; r < 3; r++) {
-        op_shape s = {.rows = r == 0   ? 1
-                              : r == 1 ? 7
-                                       : 33,
-                      .k = 700 + r,
-                      .n = 300,
-                      .n_head = 3,
-                      .dim = 64,
-                      .past = 5000};
+        op_shape s = {
+            .rows = rows[r], .k = 700 + r, .n = 300, .n_head = 3, .dim = 64, .past = 5000};
         for (s.variant = 0; s.variant < 8; s.variant++) {
             if (s.variant < 4)
                 near(MN_OP_ACT, 0, s, MN_PRECISION_EXACT, 1e-5);
@@ -292,7 +287,8 @@ static void sampling(void **state) {
                                 .repeat_penalty = t[i].repeat,
                                 .frequency_penalty = t[i].frequency,
                                 .penalty_last_n = t[i].last_n};
-            int V = seed == 1 ? 300 : seed == 2 ? 5003 : 32000;
+            static const int sizes[] = {32000, 300, 5003};
+            int V = sizes[seed < 3 ? seed : 0];
             int32_t got = drawn("cuda", V, &p, seed, seed == 2 ? 1 : 3);
             int32_t want = drawn("reference", V, &p, seed, seed == 2 ? 1 : 3);
             if (got != want)

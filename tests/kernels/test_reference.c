@@ -261,6 +261,23 @@ static double act(int64_t kind, double x) {
     return kind == MN_ACT_RELU2 ? fmax(x, 0) * fmax(x, 0) : fmax(x, 0);
 }
 
+static double elementwise(uint32_t op, int64_t kind, double x, double y) {
+    switch (op) {
+    case MN_OP_ACT:
+        return act(kind, x);
+    case MN_OP_GLU:
+        return act(kind, x) * y;
+    case MN_OP_ADD:
+        return x + y;
+    case MN_OP_MUL:
+        return x * y;
+    case MN_OP_SCALE:
+        return 1.75 * x;
+    default:
+        return 1.75 * (1 - 2 / (exp(2 * x / 1.75) + 1));
+    }
+}
+
 static void test_elementwise(void **state) {
     (void)state;
     for (uint32_t op = MN_OP_ACT; op <= MN_OP_SOFTCAP; op++)
@@ -278,12 +295,7 @@ static void test_elementwise(void **state) {
             for (int i = 0; i < 111; i++) {
                 double x = (double)a[i];
                 double y = (double)b[i];
-                want[i] = (float)(op == MN_OP_ACT     ? act(kind, x)
-                                  : op == MN_OP_GLU   ? act(kind, x) * y
-                                  : op == MN_OP_ADD   ? x + y
-                                  : op == MN_OP_MUL   ? x * y
-                                  : op == MN_OP_SCALE ? 1.75 * x
-                                                      : 1.75 * (1 - 2 / (exp(2 * x / 1.75) + 1)));
+                want[i] = (float)elementwise(op, kind, x, y);
             }
             check(c, 2, want, 111);
             case_free(c);
@@ -551,7 +563,9 @@ static void test_filters(void **state) {
 static int cmp_logit(const void *a, const void *b, void *l) {
     const float x = ((float *)l)[*(const int32_t *)a];
     const float y = ((float *)l)[*(const int32_t *)b];
-    return x > y ? -1 : x < y ? 1 : *(const int32_t *)a - *(const int32_t *)b;
+    if (x != y)
+        return x > y ? -1 : 1;
+    return *(const int32_t *)a - *(const int32_t *)b;
 }
 
 static void test_draw_by_sorting(void **state) {

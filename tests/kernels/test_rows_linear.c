@@ -545,7 +545,9 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
     int64_t e = case_dtype(type).block_elems;
     while (!mnk_find_linear(type, precision, level, 1, e)) /* columns of the most general kernel */
         e *= 2;
-    const int64_t most = e > 128 ? 3 : e > 32 ? 4 : 5;
+    int64_t most = 5;
+    if (e > 32)
+        most = e > 128 ? 3 : 4;
     const mnk_linear *many = mnk_find_linear(type, precision, level, MANY, e);
     if (many->pack)
         tiles_of_many(type, many);

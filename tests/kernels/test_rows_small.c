@@ -108,7 +108,8 @@ static void bad_values(const mnk_vector *v) {
         .n_attr = 1,
     };
     for (int i = 0; i < D; i++) {
-        x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+        static const float odd[] = {NAN, INFINITY, -INFINITY};
+        x[i] = odd[i % 3];
         g[i] = 1;
     }
     c.in[0] = (mnc_operand){

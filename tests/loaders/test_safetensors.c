@@ -299,11 +299,10 @@ static void other_fixtures(void **state) {
     char path[4200];
     const char *given = getenv("MINERVA_SHARED");
     const char *source = getenv("MINERVA_SOURCE_ROOT");
-    snprintf(root, sizeof root, "%s%s",
-             given    ? given
-             : source ? source
-                      : ".",
-             given ? "" : "/../shared");
+    if (given)
+        snprintf(root, sizeof root, "%s", given);
+    else
+        snprintf(root, sizeof root, "%s/../shared", source ? source : ".");
     snprintf(path, sizeof path, "%s/fixtures/phi2/config.json", root);
     if (access(path, R_OK)) {
         printf("skipped: no shared fixtures\n");

@@ -155,7 +155,7 @@ static void whole(size_t n) {
     const cJSON *calls = cJSON_GetObjectItem(message, "tool_calls");
     assert(!strcmp(text_at(message, "role"), "assistant"));
     assert(n < 2 || !strcmp(text_at(message, "content"), "I look.\n"));
-    assert(cJSON_GetArraySize(calls) == (n < 3 ? 0 : n < 5 ? 1 : 2));
+    assert(cJSON_GetArraySize(calls) == (n >= 3) + (n >= 5));
     if (n == MN_COUNT(all)) {
         const cJSON *last = cJSON_GetObjectItem(cJSON_GetArrayItem(calls, 1), "function");
         cJSON *arguments = cJSON_Parse(text_at(last, "arguments"));

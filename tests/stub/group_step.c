@@ -299,7 +299,9 @@ static mn_status bind_member(group_context *c, uint32_t r, uint32_t set, const m
     for (uint32_t i = 0; i < n; i++) {
         mn_binding b = *(const mn_binding *)mnp_entry(given, i, stride);
         const group_buffer *buffer = (const group_buffer *)(void *)b.buffer;
-        b.buffer = buffer ? buffer->of[buffer->n == 1 ? 0 : r] : NULL;
+        b.buffer = NULL;
+        if (buffer)
+            b.buffer = buffer->of[buffer->n == 1 ? 0 : r];
         all[n_all++] = b;
     }
     for (uint32_t t = 0; t < g->n_tensors; t++) {

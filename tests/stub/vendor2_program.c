@@ -160,9 +160,12 @@ static void read_row(const mn_context *c, int32_t tensor, uint64_t row, uint64_t
     const void *data = c->prog->data[tensor];
     uint32_t dtype = v2_tensor(c->prog->graph, tensor)->dtype.id;
     for (uint64_t i = 0, k = row * n; i < n; i++, k++)
-        out[i] = dtype == MN_F32    ? ((const float *)data)[k]
-                 : dtype == MN_BF16 ? from_bits((uint32_t)((const uint16_t *)data)[k] << 16)
-                                    : from_f16(((const uint16_t *)data)[k]);
+        if (dtype == MN_F32)
+            out[i] = ((const float *)data)[k];
+        else if (dtype == MN_BF16)
+            out[i] = from_bits((uint32_t)((const uint16_t *)data)[k] << 16);
+        else
+            out[i] = from_f16(((const uint16_t *)data)[k]);
 }
 
 /* Newton's method from half the exponent. */

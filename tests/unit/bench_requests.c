@@ -84,7 +84,9 @@ static void measure(mn_session *s, plan *p, int64_t n_vocab) {
 
 static uint32_t number(int argc, char **argv, int i, uint32_t otherwise, uint32_t most) {
     const uint32_t n = argc > i ? (uint32_t)strtoul(argv[i], NULL, 10) : otherwise;
-    return n < 1 ? 1 : n < most ? n : most;
+    if (n < 1)
+        return 1;
+    return n < most ? n : most;
 }
 
 int main(int argc, char **argv) {

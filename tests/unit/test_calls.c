@@ -652,11 +652,10 @@ static void templates(void **state) {
         mn_text path = {0};
         char *text = NULL;
         uint64_t n = 0;
-        mn_text_printf(&path, "%s%s/templates/%s.jinja",
-                       shared ? shared
-                       : root ? root
-                              : ".",
-                       shared ? "" : "/../shared", name);
+        if (shared)
+            mn_text_printf(&path, "%s/templates/%s.jinja", shared, name);
+        else
+            mn_text_printf(&path, "%s/../shared/templates/%s.jinja", root ? root : ".", name);
         if (mn_read_file(path.ptr, 1 << 20, &text, &n, NULL) == MN_OK)
             use_template(name, (mn_str){text, n}, shared_templates[i].only_one);
         else

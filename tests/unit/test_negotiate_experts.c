@@ -345,7 +345,8 @@ static double best_of_all(mn_placement *p, const mn_request *r) {
             for (int32_t ends = 0; ends < 2; ends++) {
                 for (uint32_t i = 0; i < n_nodes; i++) {
                     const int32_t layer = nodes[i].layer;
-                    const bool here = layer < 0 ? ends : layer < (is_expert(i) ? e : l);
+                    const int32_t up_to = is_expert(i) ? e : l;
+                    const bool here = layer < 0 ? ends : layer < up_to;
                     owner[i] = here ? card : cpu;
                 }
                 const double score = score_of(p, r, owner);

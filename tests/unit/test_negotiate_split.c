@@ -196,10 +196,10 @@ static void test_three_and_a_pool(void **state) {
     list_[2].us_per_node = 1000;
     mn_placement p = negotiate("auto");
     check_placement(&p);
-    for (uint32_t i = 0; i < n_nodes; i++)
-        assert_string_equal(at_node(&p, i), nodes[i].layer < 4   ? "gpu"
-                                            : nodes[i].layer < 7 ? "gpu2"
-                                                                 : "cpu");
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        const char *name = nodes[i].layer < 7 ? "gpu2" : "cpu";
+        assert_string_equal(at_node(&p, i), nodes[i].layer < 4 ? "gpu" : name);
+    }
     mn_placement_free(&p);
     /* The same two on one memory have it once. */
     snprintf(devices[1].info.mem_pool, sizeof devices[1].info.mem_pool, "gpu0");

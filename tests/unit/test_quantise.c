@@ -257,12 +257,11 @@ static void odd_blocks(void **state) {
             for (int kind = 0; kind < 5; kind++) {
                 float x[256], y[256];
                 /* constant, one spike, signs in turn, a ramp, all below 0 */
-                for (int k = 0; k < 256; k++)
-                    x[k] = scales[s] * (kind == 0   ? 1
-                                        : kind == 1 ? (float)(k == 77)
-                                        : kind == 2 ? (k % 2 ? 1.0f : -1.0f)
-                                        : kind == 3 ? (float)k / 256
-                                                    : -1 - (float)(k % 7) / 8);
+                for (int k = 0; k < 256; k++) {
+                    const float kinds[] = {1, (float)(k == 77), k % 2 ? 1.0f : -1.0f,
+                                           (float)k / 256, -1 - (float)(k % 7) / 8};
+                    x[k] = scales[s] * kinds[kind];
+                }
                 mn_quant_row(t.id, x, NULL, 256, bytes);
                 read_back(t, 256, y);
                 for (int k = 0; k < 256; k++) {

@@ -334,10 +334,12 @@ static void spelled(void **state) {
     for (size_t i = 0; i < N_PIECES; i++) {
         to += sprintf(to, "%s\"", i ? "," : "");
         for (const char *c = pieces[i]; *c; c++)
-            to += sprintf(to, "%.*s", *c == '\n' || *c == ' ' ? 2 : 1,
-                          *c == '\n'  ? "\xc4\x8a"
-                          : *c == ' ' ? "\xc4\xa0"
-                                      : c);
+            if (*c == '\n')
+                to += sprintf(to, "\xc4\x8a");
+            else if (*c == ' ')
+                to += sprintf(to, "\xc4\xa0");
+            else
+                *to++ = *c;
         to += sprintf(to, "\":%zu", i);
     }
     strcpy(to, "},\"merges\":[]},\"decoder\":{\"type\":\"ByteLevel\"}}");

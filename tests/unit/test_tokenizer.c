@@ -231,9 +231,8 @@ static void random_text(mn_text *t, uint64_t *seed) {
     t->len = 0;
     uint32_t n = draw(seed) % 60;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t kind = draw(seed) % 4, code = draw(seed) % (kind == 0   ? 0x80
-                                                             : kind == 1 ? 0x800
-                                                                         : 0x11000);
+        static const uint32_t codes[] = {0x80, 0x800, 0x11000, 0x11000};
+        uint32_t kind = draw(seed) % 4, code = draw(seed) % codes[kind];
         char utf8[4];
         if (kind == 3)
             mn_text_puts(t, bits[draw(seed) % MN_COUNT(bits)]);

@@ -70,7 +70,9 @@ static void take_array(data_gguf *g, const char **p, mn_value *v) {
     uint32_t type = (uint32_t)take(p, 4);
     v->n = take(p, 8);
     bool str = type == 8, flt = type == 6 || type == 12;
-    v->type = MN_VALUE_ARRAY | (str ? MN_VALUE_STR : flt ? MN_VALUE_FLOAT : MN_VALUE_INT);
+    v->type = MN_VALUE_ARRAY | (flt ? MN_VALUE_FLOAT : MN_VALUE_INT);
+    if (str)
+        v->type = MN_VALUE_ARRAY | MN_VALUE_STR;
     char *out = mn_arena_alloc(&g->arena, v->n, str ? sizeof(mn_str) : 8);
     for (uint64_t i = 0; i < v->n; i++) {
         if (str)

@@ -569,7 +569,11 @@ static void rope_store_pair(const store_refs *u, ARGS ocl_store_args *p, int i, 
     const int pos = u->row_pos[t];
     const bool is_q = head < p->r.H;
     const bool is_v = head >= p->r.H + p->c.Hkv;
-    const int own = is_q ? head : is_v ? head - p->r.H - p->c.Hkv : head - p->r.H;
+    int own = head; /* among the heads of its kind */
+    if (is_v)
+        own = head - p->r.H - p->c.Hkv;
+    else if (!is_q)
+        own = head - p->r.H;
     const int n = is_v ? p->c.dv : p->r.D;
     const int heads = is_q ? p->r.H : p->c.Hkv;
     global const float *x = is_q ? u->q : u->k;

@@ -501,7 +501,8 @@ static uint4 quarters(uint v) {
 #endif
 /* For row.cl. */
 static uint component(uint4 v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+    const uint2 half_of_it = i < 2 ? v.lo : v.hi;
+    return i & 1 ? half_of_it.y : half_of_it.x;
 }
 #ifdef STEP_WARPS
 static uint halves_of(float2 v);

@@ -100,13 +100,11 @@ static held_weights load_weights(global const uchar *w, const ocl_matrix *m, lon
     return h;
 }
 #else
-/* To the largest of halves; NaN stays. */
-#define NEAR_HALVES(v)                                                                             \
-    ((v) > HALF_MOST ? (float16)HALF_MOST : (v) < -HALF_MOST ? (float16)-HALF_MOST : (v))
-
 static held_weights load_weights(global const uchar *w, const ocl_matrix *m, long n, int i) {
     const float16 v = matrix_piece(w, m, n, i);
-    const float16 near = NEAR_HALVES(v);
+    /* to the largest of halves; NaN stays */
+    const float16 below = v > HALF_MOST ? (float16)HALF_MOST : v;
+    const float16 near = v < -HALF_MOST ? (float16)-HALF_MOST : below;
     const uint8 bits = halves16(near);
     held_weights h;
     h.high = as_int8(bits);

@@ -259,8 +259,11 @@ static bool any_of_warp(bool own) {
                     for (int i = 0; i < WARPS; i++)                                                \
                         all += room.part[(i * TILES + warp) * 32 + lane];                          \
                     const int at = row + 8 * warp + 2 * t;                                         \
-                    const int r0 = at >= end ? p->rows : paired ? list[at] : at;                   \
-                    const int r1 = at + 1 >= end ? p->rows : paired ? list[at + 1] : at + 1;       \
+                    int r0 = p->rows, r1 = p->rows;                                                \
+                    if (at < end)                                                                  \
+                        r0 = paired ? list[at] : at;                                               \
+                    if (at + 1 < end)                                                              \
+                        r1 = paired ? list[at + 1] : at + 1;                                       \
                     put(u->y, b, u->add, all.x, r0, n, p->rows, p->N);                             \
                     put(u->y, b, u->add, all.y, r1, n, p->rows, p->N);                             \
                     put(u->y, b, u->add, all.z, r0, n + 8, p->rows, p->N);                         \

@@ -180,7 +180,9 @@ static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
     if (WHAT == NO_PATTERNS || (i > 1 && WHAT != ENDLESS))
         return MN_END;
     mn_file_pattern p = {.size = sizeof p, .kind = i ? MN_PATTERN_FOLDER : MN_PATTERN_MODEL};
-    p.text.ptr = WHAT == BAD_PATTERN ? "*" : WHAT == OTHER_PATTERN ? "*.stub" : texts[i % 2];
+    p.text.ptr = WHAT == OTHER_PATTERN ? "*.stub" : texts[i % 2];
+    if (WHAT == BAD_PATTERN)
+        p.text.ptr = "*";
     p.text.len = strlen(p.text.ptr);
     p.flags = WHAT == FICKLE ? asked++ / 2 % 2 : 0;
     p.size = out->size < sizeof p ? out->size : (uint32_t)sizeof p;

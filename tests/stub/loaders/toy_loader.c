@@ -21,7 +21,8 @@
 enum { NONE, GOOD, NO_UNPACK, NO_BIT, ABSURD, TWICE, MISSPELLED, FAILS };
 /* A block of matrices: elements and bytes. */
 enum { ELEMS = TYPED == NONE ? 1 : 16, BYTES = TYPED == NONE ? 4 : 20 };
-#define TYPE_ID (TYPED == NONE ? MN_F32 : TYPED == NO_BIT ? 1000u : MN_VENDOR | 5u)
+#define OWN_ID (TYPED == NO_BIT ? 1000u : MN_VENDOR | 5u)
+#define TYPE_ID (TYPED == NONE ? MN_F32 : OWN_ID)
 
 MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "");
 
@@ -323,7 +324,8 @@ static mn_status patterns(void *self, uint32_t i, mn_file_pattern *out) {
     static const mn_file_pattern folder[] = {ROW(FOLDER, "TOY.list"), ROW(COMPANION, "*.toyf")};
     const uint32_t n = FORMAT == SHARDS ? 1 : 2;
     (void)self;
-    return i < n ? give(out, FORMAT == SHARDS ? &sharded[i] : &folder[i], sizeof *out) : MN_END;
+    const mn_file_pattern *of = FORMAT == SHARDS ? sharded : folder;
+    return i < n ? give(out, &of[i], sizeof *out) : MN_END;
 }
 
 /* ---- its own type ---------------------------------------------------------------------------- */
