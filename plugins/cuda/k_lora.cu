@@ -43,30 +43,31 @@ __device__ __forceinline__ bool lora_is_one(const cu_lora &a, int t, int n) {
     return one;
 }
 
-/* sum[r] of row w [K] and rows t to t + R - 1 of x: this lane's share of them. */
-template <int R, typename W>
-__device__ __forceinline__ void lora_dot(const cu_lora &a, const W *w, int t, int lane,
+/* sum[r] of row w [n] and rows r of x [R, n]: the share of a lane of LANES. */
+template <int R, int LANES, typename W>
+__device__ __forceinline__ void lora_dot(const W *w, const float *x, int n, int lane,
                                          float sum[R]) {
-    const float *x = a.x + (int64_t)t * a.K;
-    const int whole = a.K % 4 == 0 ? a.K : 0;
-    for (int k = 4 * lane; k < whole; k += 128) {
+    const int whole = n % 4 == 0 ? n : 0;
+    for (int k = 4 * lane; k < whole; k += 4 * LANES) {
         const float4 f = lora_four(w, k);
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            const float *row = x + (int64_t)r * a.K;
-            const float4 v = __ldcg((const float4 *)(row + k));
+            const float *row = x + (int64_t)r * n;
+            const float4 *four = (const float4 *)(row + k);
+            const float4 v = __ldcg(four);
             sum[r] = fmaf(f.x, v.x, sum[r]);
             sum[r] = fmaf(f.y, v.y, sum[r]);
             sum[r] = fmaf(f.z, v.z, sum[r]);
             sum[r] = fmaf(f.w, v.w, sum[r]);
         }
     }
-    for (int k = whole + lane; k < a.K; k += 32) {
+    for (int k = whole + lane; k < n; k += LANES) {
         const float f = lora_value(w, k);
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            const float *row = x + (int64_t)r * a.K;
-            sum[r] = fmaf(f, __ldcg(row + k), sum[r]);
+            const float *row = x + (int64_t)r * n;
+            const float v = __ldcg(row + k);
+            sum[r] = fmaf(f, v, sum[r]);
         }
     }
 }
@@ -78,8 +79,10 @@ __device__ __forceinline__ void lora_shrink_rows(const cu_lora &a, int t, int q,
     float sum[R] = {0};
     if (adapter < 0)
         return;
-    w += ((int64_t)adapter * a.Q + q) * a.K;
-    lora_dot<R>(a, w, t, lane, sum);
+    const float *x = a.x + (int64_t)t * a.K;
+    const int64_t row_of_a = (int64_t)adapter * a.Q + q;
+    w += row_of_a * a.K;
+    lora_dot<R, 32>(w, x, a.K, lane, sum);
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const float all = warp_sum(sum[r]);
@@ -115,27 +118,7 @@ __device__ __forceinline__ void lora_expand_rows(const cu_lora &a, int t, int n)
         const int64_t row_of_b = (int64_t)adapter * a.N + n;
         const W *b = (const W *)a.b + row_of_b * a.Q;
         const float *h = a.h + (int64_t)t * a.Q;
-        const int whole = a.Q % 4 == 0 ? a.Q : 0;
-        for (int q = 0; q < whole; q += 4) {
-            const float4 f = lora_four(b, q);
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-                const float *row = h + (int64_t)r * a.Q;
-                const float4 v = __ldcg((const float4 *)(row + q));
-                sum[r] = fmaf(f.x, v.x, sum[r]);
-                sum[r] = fmaf(f.y, v.y, sum[r]);
-                sum[r] = fmaf(f.z, v.z, sum[r]);
-                sum[r] = fmaf(f.w, v.w, sum[r]);
-            }
-        }
-        for (int q = whole; q < a.Q; q++) {
-            const float f = lora_value(b, q);
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-                const float *row = h + (int64_t)r * a.Q;
-                sum[r] = fmaf(f, __ldcg(row + q), sum[r]);
-            }
-        }
+        lora_dot<R, 1>(b, h, a.Q, 0, sum);
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {

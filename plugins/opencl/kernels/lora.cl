@@ -6,6 +6,15 @@ static float lora_value(global const char *m, bool half_width, ulong i) {
     return ((global const float *)m)[i];
 }
 
+/* The sum of n numbers of m from `at` on times those of row. */
+static float lora_dot(global const char *m, bool half_width, ulong at, global const float *row,
+                      int n) {
+    float sum = 0.0f;
+    for (int i = 0; i < n; i++)
+        sum = fma(lora_value(m, half_width, at + i), row[i], sum);
+    return sum;
+}
+
 /* The adapter of row t; -1: none. */
 static int lora_adapter(global const int *adapter, int t, const ocl_lora_args *p) {
     const int a = adapter[t];
@@ -20,13 +29,9 @@ kernel void lora_shrink(REF(x), REF(a), REF(adapter), REF(h), const ocl_lora_arg
     const int which = lora_adapter(PTR(const int, adapter), t, &p);
     if (which < 0)
         return;
-    global const char *m = PTR(const char, a);
     global const float *row = PTR(const float, x) + (ulong)t * p.K;
     const ulong at = ((ulong)which * p.Q + q) * p.K;
-    float sum = 0.0f;
-    for (int k = 0; k < p.K; k++)
-        sum = fma(lora_value(m, p.half_width, at + k), row[k], sum);
-    PTR(float, h)[(ulong)t * p.Q + q] = sum;
+    PTR(float, h)[(ulong)t * p.Q + q] = lora_dot(PTR(const char, a), p.half_width, at, row, p.K);
 }
 
 kernel void lora_expand(REF(y), REF(b), REF(adapter), REF(h), REF(z), const ocl_lora_args p) {
@@ -41,11 +46,7 @@ kernel void lora_expand(REF(y), REF(b), REF(adapter), REF(h), REF(z), const ocl_
         PTR(float, z)[to] = from;
         return;
     }
-    global const char *m = PTR(const char, b);
     global const float *row = PTR(const float, h) + (ulong)t * p.Q;
     const ulong at = ((ulong)which * p.N + n) * p.Q;
-    float sum = 0.0f;
-    for (int q = 0; q < p.Q; q++)
-        sum = fma(lora_value(m, p.half_width, at + q), row[q], sum);
-    PTR(float, z)[to] = from + sum;
+    PTR(float, z)[to] = from + lora_dot(PTR(const char, b), p.half_width, at, row, p.Q);
 }
