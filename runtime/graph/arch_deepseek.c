@@ -61,12 +61,7 @@ void mn_arch_deepseek(mn_model_graph *g) {
         int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
         x = mn_g_add(g, x, latent_attention(g, y));
         y = mn_b_rms(g, x, "blk.%d.ffn_norm");
-        const bool experts = mn_g_layer(g)->n_expert > 0;
-        if (experts)
-            y = mn_b_moe(g, y, (mn_glu_form){0});
-        else
-            y = mn_b_glu(g, y);
-        x = mn_g_add(g, x, y);
+        x = mn_g_add(g, x, mn_b_feed_forward(g, y));
     }
     mn_b_head(g, x, mn_b_rms);
 }
