@@ -70,22 +70,7 @@ static void launch_scan(mng_run *r, const mng_unit *u) {
                  .dt_bias = cu_flat(r, from.dt_bias),
                  .d = cu_flat(r, from.d),
                  .y = cu_f32(r, from.y),
-                 .width = from.width,
-                 .x_at = from.x_at,
-                 .write_at = from.write_at,
-                 .read_at = from.read_at,
-                 .H = from.H,
-                 .dim = from.dim,
-                 .G = from.G,
-                 .n = from.n,
-                 .dt_min = from.dt_min,
-                 .dt_max = from.dt_max,
-                 .eps = from.eps,
-                 .scale = from.scale,
-                 .beta_scale = from.beta_scale,
-                 .a_log = from.a_log,
-                 .each = from.each,
-                 .in_turn = from.in_turn};
+                 MNG_SCAN_NUMBERS(&from)};
     if (!has_rows(&a.s))
         return;
     if (runs_chunks(r, &a)) {

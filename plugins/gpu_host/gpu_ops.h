@@ -157,6 +157,13 @@ typedef struct {
     float dt_min, dt_max, eps, scale, beta_scale;
     bool a_log, each, in_turn;
 } mng_scan;
+/* The numbers of one as initialisers, for a backend's struct with fields of the same names. */
+#define MNG_SCAN_NUMBERS(scan)                                                                     \
+    .width = (scan)->width, .x_at = (scan)->x_at, .write_at = (scan)->write_at,                    \
+    .read_at = (scan)->read_at, .H = (scan)->H, .dim = (scan)->dim, .G = (scan)->G,                \
+    .n = (scan)->n, .dt_min = (scan)->dt_min, .dt_max = (scan)->dt_max, .eps = (scan)->eps,        \
+    .scale = (scan)->scale, .beta_scale = (scan)->beta_scale, .a_log = (scan)->a_log,              \
+    .each = (scan)->each, .in_turn = (scan)->in_turn
 mng_scan mng_scan_of(const mn_graph *g, const mn_node *n);
 typedef struct {
     int H, window, chunk, bidirectional;

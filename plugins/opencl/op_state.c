@@ -54,31 +54,11 @@ static void conv_state(mng_run *r, const mng_unit *u) {
                                       .grid = ocl_items(a.C, s.Q, 1)});
 }
 
-static ocl_scan_args scan_args(const mng_scan *s) {
-    return (ocl_scan_args){.dt_min = s->dt_min,
-                           .dt_max = s->dt_max,
-                           .eps = s->eps,
-                           .scale = s->scale,
-                           .beta_scale = s->beta_scale,
-                           .width = s->width,
-                           .x_at = s->x_at,
-                           .write_at = s->write_at,
-                           .read_at = s->read_at,
-                           .H = s->H,
-                           .dim = s->dim,
-                           .G = s->G,
-                           .n = s->n,
-                           .a_log = s->a_log,
-                           .each = s->each,
-                           .in_turn = s->in_turn};
-}
-
 /* SSM_SCAN and GATED_DELTA. */
 static void scan_state(mng_run *r, const mng_unit *u) {
     const mng_scan scan = mng_scan_of(r->g, mnp_node(r->g, u->node));
     const mng_states s = mng_states_of(r, u);
-    ocl_scan_args a = scan_args(&scan);
-    a.s = states_args(&s);
+    ocl_scan_args a = {.s = states_args(&s), MNG_SCAN_NUMBERS(&scan)};
     const mng_ref refs[] = {mng_operand(r, scan.rows),    mng_operand(r, scan.step),
                             mng_operand(r, scan.beta),    mng_operand(r, scan.a),
                             mng_operand(r, scan.dt_bias), mng_operand(r, scan.d),
