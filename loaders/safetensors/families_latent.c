@@ -12,50 +12,29 @@
     }
 static const name_pair latent_names[] = {LATENT_NAMES, SHARED_EXPERTS{0}};
 
-static const key_default v2_defaults[] = {{"max_position_embeddings", 2048},
-                                          {"rms_norm_eps", 1e-6},
-                                          {"kv_lora_rank", 512},
-                                          {"q_lora_rank", 1536},
-                                          {"qk_nope_head_dim", 128},
-                                          {"qk_rope_head_dim", 64},
-                                          {"v_head_dim", 128},
-                                          {"n_routed_experts", 64},
-                                          {"n_shared_experts", 2},
-                                          {"moe_intermediate_size", 1407},
-                                          {"first_k_dense_replace", 0},
-                                          {0}};
-static const key_default v3_defaults[] = {{"max_position_embeddings", 4096},
-                                          {"rms_norm_eps", 1e-6},
-                                          {"kv_lora_rank", 512},
-                                          {"q_lora_rank", 1536},
-                                          {"qk_nope_head_dim", 128},
-                                          {"qk_rope_head_dim", 64},
-                                          {"v_head_dim", 128},
-                                          {"n_routed_experts", 256},
-                                          {"n_shared_experts", 1},
-                                          {"num_experts_per_tok", 8},
-                                          {"moe_intermediate_size", 2048},
-                                          {"first_k_dense_replace", 3},
-                                          {"n_group", 8},
-                                          {"topk_group", 4},
-                                          {"routed_scaling_factor", 2.5},
-                                          {0}};
-static const key_default glm_lite_defaults[] = {{"max_position_embeddings", 202752},
-                                                {"rms_norm_eps", 1e-5},
-                                                {"kv_lora_rank", 512},
-                                                {"q_lora_rank", 768},
-                                                {"qk_nope_head_dim", 192},
-                                                {"qk_rope_head_dim", 64},
-                                                {"v_head_dim", 256},
-                                                {"n_routed_experts", 64},
-                                                {"n_shared_experts", 1},
-                                                {"num_experts_per_tok", 4},
-                                                {"moe_intermediate_size", 1536},
-                                                {"first_k_dense_replace", 1},
-                                                {"n_group", 1},
-                                                {"topk_group", 1},
-                                                {"routed_scaling_factor", 1.8},
-                                                {0}};
+/* What the defaults of all these classes state, with the numbers of each. */
+#define LATENT_DEFAULTS(positions, eps, rank_of_q, nope, dim_v, experts, shared, n_ff, dense)      \
+    {"max_position_embeddings", (positions)}, {"rms_norm_eps", (eps)}, {"kv_lora_rank", 512},      \
+        {"q_lora_rank", (rank_of_q)}, {"qk_nope_head_dim", (nope)}, {"qk_rope_head_dim", 64},      \
+        {"v_head_dim", (dim_v)}, {"n_routed_experts", (experts)}, {"n_shared_experts", (shared)},  \
+        {"moe_intermediate_size", (n_ff)}, {                                                       \
+        "first_k_dense_replace", (dense)                                                           \
+    }
+/* And how experts are chosen. */
+#define GROUP_DEFAULTS(chosen, groups, used, scale)                                                \
+    {"num_experts_per_tok", (chosen)}, {"n_group", (groups)}, {"topk_group", (used)}, {            \
+        "routed_scaling_factor", (scale)                                                           \
+    }
+static const key_default v2_defaults[] = {
+    LATENT_DEFAULTS(2048, 1e-6, 1536, 128, 128, 64, 2, 1407, 0), {0}};
+static const key_default v3_defaults[] = {
+    LATENT_DEFAULTS(4096, 1e-6, 1536, 128, 128, 256, 1, 2048, 3),
+    GROUP_DEFAULTS(8, 8, 4, 2.5),
+    {0}};
+static const key_default glm_lite_defaults[] = {
+    LATENT_DEFAULTS(202752, 1e-5, 768, 192, 256, 64, 1, 1536, 1),
+    GROUP_DEFAULTS(4, 1, 1, 1.8),
+    {0}};
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 static int64_t size_of(config_reader *c, const char *key) {
@@ -151,33 +130,25 @@ static void family_deepseek_v3(config_reader *c) {
     put_groups(c);
 }
 
-#define LATENT                                                                                     \
-    .own = latent_names, .fused = FUSED_HALVES, .latent = true, .adjacent = true,                  \
-    .prepare = family_routed_keys
+#define LATENT(usual, keys)                                                                        \
+    .defaults = (usual), .extra = (keys), .own = latent_names, .fused = FUSED_HALVES,              \
+    .latent = true, .adjacent = true, .prepare = family_routed_keys
 const struct model_family latent_families[] = {
     {.model_type = "deepseek_v2",
      .class_name = "DeepseekV2ForCausalLM",
      .arch = "deepseek2",
-     .defaults = v2_defaults,
-     LATENT,
-     .extra = family_deepseek_v2},
+     LATENT(v2_defaults, family_deepseek_v2)},
     {.model_type = "deepseek_v3",
      .class_name = "DeepseekV3ForCausalLM",
      .arch = "deepseek2",
-     .defaults = v3_defaults,
-     LATENT,
-     .extra = family_deepseek_v3},
+     LATENT(v3_defaults, family_deepseek_v3)},
     {.model_type = "kimi_k2",
      .class_name = "DeepseekV3ForCausalLM",
      .arch = "deepseek2",
-     .defaults = v3_defaults,
-     LATENT,
-     .extra = family_deepseek_v3},
+     LATENT(v3_defaults, family_deepseek_v3)},
     {.model_type = "glm4_moe_lite",
      .class_name = "Glm4MoeLiteForCausalLM",
      .arch = "deepseek2",
-     .defaults = glm_lite_defaults,
-     LATENT,
-     .extra = family_deepseek_v3},
+     LATENT(glm_lite_defaults, family_deepseek_v3)},
     {0},
 };
