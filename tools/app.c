@@ -80,8 +80,8 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
 const arg_row app_draft_rows[APP_DRAFT_ROWS] = {
     {"--draft", "MODEL", ARG_FILE, F(draft), 0, 0, NULL,
      "a smaller model with the same vocabulary guesses tokens, and the model verifies\n"
-     "several at a time: the same answer in fewer steps; mtp: the model's own draft head\n"
-     "(where it has one, unless none is given)"},
+     "several at a time: the same answer in fewer steps; mtp: the model's own draft head,\n"
+     "where it has one"},
     {"--draft-device", "DEVICES", ARG_TEXT, F(draft_device), 1, 0, NULL,
      "of the smaller model (default: as --device)"},
     {"--draft-max", "N", ARG_INT, F(draft_max), 1, MN_MAX_DRAFT, NULL,
@@ -369,15 +369,6 @@ static int is_word(const char *given, const char *word) {
     return given && !strcmp(given, word);
 }
 
-/* Whether the model's own draft head is one: where it is asked for, or where answers are written
- * and nothing else is. */
-static int uses_head(const app *a, const mn_session_params *params) {
-    const app_flags *f = a->flags;
-    if (f->draft)
-        return is_word(f->draft, "mtp");
-    return a->answers && a->info.draft_head && !f->lookup && !params->flags;
-}
-
 /* The sources of drafts. */
 static int set_drafts(app *a, mn_session_params *params) {
     const app_flags *f = a->flags;
@@ -385,7 +376,7 @@ static int set_drafts(app *a, mn_session_params *params) {
         params->speculate |= MN_SPECULATE_LOOKUP;
     if (!params->n_draft)
         params->n_draft = (uint32_t)f->draft_max;
-    if (uses_head(a, params))
+    if (is_word(f->draft, "mtp"))
         params->speculate |= MN_SPECULATE_HEAD;
     params->draft_device = f->draft_device;
     if (!f->draft || is_word(f->draft, "mtp") || is_word(f->draft, "none"))
@@ -416,10 +407,6 @@ int app_open_session(app *a, mn_session_params *params) {
         return code;
     a->bar = f->quiet ? NULL : progress_begin("loading the model");
     mn_status status = mn_session_create(a->model, params, &a->session, &a->err);
-    if (status != MN_OK && params->speculate & MN_SPECULATE_HEAD && !f->draft) {
-        params->speculate &= ~MN_SPECULATE_HEAD; /* nobody has asked for it */
-        status = mn_session_create(a->model, params, &a->session, &a->err);
-    }
     progress_end(a->bar);
     a->bar = NULL;
     if (status != MN_OK)

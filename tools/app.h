@@ -56,7 +56,6 @@ typedef struct {
     mn_error err;
     struct progress *bar; /* while a session is created, or NULL */
     double load_s;        /* opening the model and creating the session */
-    int answers;          /* its session writes answers: with the model's own draft head */
 } app;
 
 /* Each returns 0, or the exit code with the error printed. app_close frees all, at any point. */

@@ -213,7 +213,6 @@ static int chat_open_model(chat *c) {
         code = talk_check(&c->a, &c->talk);
     if (code == 0)
         code = form_open(&c->a, &c->form, &c->constraint);
-    c->a.answers = 1;
     return code ? code : app_open_session(&c->a, &params);
 }
 

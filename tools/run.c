@@ -332,7 +332,6 @@ static int answer_all(app *a, gen *g, size_t n, const run_flags *f) {
         n_good += !g[i].error;
     const uint32_t most = f->parallel ? (uint32_t)f->parallel : PARALLEL;
     params.n_seq = n_good < most ? (uint32_t)n_good : most;
-    a->answers = 1;
     int code = n_good ? app_open_session(a, &params) : 0;
     if (code == 0)
         code = gen_batch(a, g, n, params.n_seq ? params.n_seq : 1, on_done, &w);
@@ -399,7 +398,6 @@ static int run_prompt(app *a, const app_flags *flags, run_flags *f, talk *t,
     (*g)->tools = t->tools;
     code = one_prompt(a, *g, f, &how);
     params.n_ctx = context_for(a, *g, 1);
-    a->answers = 1;
     if (code == 0)
         code = app_open_session(a, &params);
     if (code)

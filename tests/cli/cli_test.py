@@ -363,13 +363,14 @@ def test_run_drafts():
         assert re.search(r"\d+ of \d+ drafts held \(a draft model on \w+\), \d+ tokens in \d+ steps", r.err), r.err
     is_error(run("--prompt-ids", IDS, "--draft", os.path.join(DATA, "nothing.gguf"), code=1), "nothing.gguf")
     is_error(run("--prompt-ids", IDS, "--draft-device", "cpu_simd", code=2), "--draft-device without --draft")
-    # the model's own draft head: by itself where it has one
+    # the model's own draft head: where it is asked for
     story = os.path.join(DATA, "hybrid-story")
     own = lambda *flags: minerva("run", "-m", story, "--prompt-ids", IDS, *ask, *flags)
     without = own("--draft", "none").json()
-    for flags in ([], ["--draft", "mtp", "--draft-max", "2"]):
+    for flags in (["--draft", "mtp"], ["--draft", "mtp", "--draft-max", "2"]):
         equal(own(*flags).json()["ids"], without["ids"])
-    r = minerva("run", "-m", story, "--prompt-ids", IDS, *ask[:-1])
+    assert "drafts held" not in minerva("run", "-m", story, "--prompt-ids", IDS, *ask[:-1]).err
+    r = minerva("run", "-m", story, "--prompt-ids", IDS, *ask[:-1], "--draft", "mtp")
     assert re.search(r"\d+ of \d+ drafts held \(the model's draft head on \w+\)", r.err), r.err
     is_error(run("--prompt-ids", IDS, "--draft", "mtp", code=1), "has no draft head")
     assert "a draft head of its own" in minerva("inspect", story).out

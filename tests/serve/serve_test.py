@@ -515,13 +515,13 @@ def hybrid():
     jobs[3]["guided_regex"] = "([a-z]{2,9}[ ,.]){20,60}"
     talk = lambda c, said: c.chat(messages=[{"role": "user" if i % 2 == 0 else "assistant", "content": t} for i, t in enumerate(said)], max_tokens=20,
                                   ignore_eos=True)
-    with served.Server(MINERVA, "--precision", "exact", "--draft", "none", "--device", "cpu_simd", model=story) as s:
+    with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd", model=story) as s:
         alone = [Client(s).streamed(**job)[0] for job in jobs]
         assert metric(s, "spec_decode_num_draft_tokens_total") == 0
         said = ["A frog sat on a stone."]
         for _ in range(3):
             said += [talk(Client(s), said)["choices"][0]["message"]["content"], "And then?"]
-    with served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 4, "--draft-max", 2, "--engine-timeout", 10, model=story) as s:
+    with served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 4, "--draft", "mtp", "--draft-max", 2, "--engine-timeout", 10, model=story) as s:
         streams = Streams(s, jobs)
         for _ in range(2):
             streams.wait(16)

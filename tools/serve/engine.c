@@ -472,7 +472,6 @@ static int open_sessions(engine *e, const wire_open *m) {
     if (code == 0 && !params.n_seq)
         params.n_seq = may_be_gpu(&e->a) ? GPU_SEQUENCES : CPU_SEQUENCES;
     const int generates = code == 0 && !embed_work_is_encoder(&e->a);
-    e->a.answers = 1;
     if (generates)
         code = app_open_session(&e->a, &params);
     if (code == 0 && embed_work_is_wanted(&e->a, m->flags & WIRE_EMBEDDINGS))
