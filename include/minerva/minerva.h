@@ -1065,6 +1065,9 @@ typedef struct {
     /* of cache_dir: tokens whose pages came from files (cache_hits has them, too); bytes read and
      * written; files that were damaged or of something else */
     uint64_t disk_hits, disk_read, disk_written, disk_damaged;
+    /* states of sequences (models whose layers remember one) in host memory, as the device has no
+     * room for them: now; how many went there, and how many came back */
+    uint64_t states_host, states_out, states_back;
 } mn_session_load;
 /* Any thread; does not wait for a step.
  * NULL: s, out: MN_INVALID. */

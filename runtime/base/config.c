@@ -64,6 +64,9 @@ static const mn_config_key keys[] = {
      "files"},
     {"cache_disk", "MINERVA_CACHE_DISK", MN_CONFIG_STRING, "20GiB", 0, 0, NULL, false,
      "bytes of all files in cache_dir at most"},
+    {"cache_host", "MINERVA_CACHE_HOST", MN_CONFIG_STRING, "2GiB", 0, 0, NULL, false,
+     "bytes of host memory at most for states of sequences that a device has no room for; 0 = "
+     "none"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
      "generic|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|dotprod|i8mm|bf16|sve256", false,
      "best instruction set that cpu_simd may use"},

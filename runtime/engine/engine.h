@@ -267,9 +267,9 @@ mn_status mn_engine_observe(mn_engine *e, const mn_engine_step *x, const mn_step
 /* ---- pages.c: the caller's pages as bytes; in queue order ------------------------------------ */
 /* Of a page of the group, over all segments; 0: nothing of the group is stored. */
 uint64_t mn_engine_page_bytes(const mn_engine *e, uint32_t group);
-/* Tests whether pages can be moved as bytes, on two unused pages of each group, which are zero
- * afterwards. MN_UNSUPPORTED names the device whose pages cannot. */
-mn_status mn_engine_test_pages(mn_engine *e, mn_error *err);
+/* Tests whether pages can be moved as bytes, on two unused pages of each group of the bit mask,
+ * which are zero afterwards. MN_UNSUPPORTED names the device whose pages cannot. */
+mn_status mn_engine_test_pages(mn_engine *e, uint32_t groups, mn_error *err);
 /* Lines that state all that the bytes of pages depend on, except weights: graph, devices, plugins,
  * types. */
 void mn_engine_describe_pages(const mn_engine *e, mn_text *to);

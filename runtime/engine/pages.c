@@ -128,14 +128,14 @@ static mn_status test_group(mn_engine *e, uint32_t device, uint32_t group, mn_er
     return st;
 }
 
-mn_status mn_engine_test_pages(mn_engine *e, mn_error *err) {
+mn_status mn_engine_test_pages(mn_engine *e, uint32_t groups, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         const mn_engine_device *d = &e->devices[i];
         if (d->record->n_members)
             return mn_fail(err, MN_UNSUPPORTED, "%s is a group of devices", d->record->name);
         for (uint32_t k = 0; k < e->graph->hp.n_kv && !st; k++)
-            if (d->pages_kv[k])
+            if (d->pages_kv[k] && groups >> k & 1)
                 st = test_group(e, i, k, err);
     }
     return st;

@@ -86,6 +86,19 @@ static mn_status add_sampler(mn_session *s, mn_error *err) {
     return st;
 }
 
+/* Without host memory for states the session computes the same. */
+static mn_status open_host(mn_session *s, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    if (s->model->rt->ranks)
+        s->steps.kv.most_host = 0; /* a page has its parts in other processes */
+    const mn_status st = mn_host_open(&s->steps.kv, &why);
+    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)
+        return mn_fail(err, st, "%s", why.msg);
+    if (st)
+        mn_log(MN_LOG_INFO, "cache_host is not used: %s", why.msg);
+    return MN_OK;
+}
+
 /* Without the files of cache_dir the session computes the same. Where the folder cannot be used
  * from the start, it is an error of the caller's; where pages cannot be moved, or another device
  * has taken over, a line says that there are none. */
@@ -124,6 +137,8 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         *fault = NULL; /* no other device can do better */
     if (!st)
         st = mn_steps_place(&s->steps, ring, err);
+    if (!st)
+        st = open_host(s, err);
     if (!st)
         st = open_files(s, err);
     if (!st)

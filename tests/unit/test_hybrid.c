@@ -200,6 +200,35 @@ static void test_longest_turns(void **state) {
     mn_session_free(s);
 }
 
+/* More conversations than their states have pages, by turns: states wait in host memory. */
+static void test_many_talks(void **state) {
+    enum { TALKS = 20, ROUNDS = 3, NEW = 600 };
+    static talk talks[TALKS];
+    uint32_t most = 0;
+    (void)state;
+    if (!strcmp(device, "reference"))
+        return; /* states are kept alike for all, and the oracle is slow */
+    mn_session *s = open_with((mn_session_params){
+        .n_seq = 2, .n_ctx = TALKS * ROUNDS * (NEW + ANSWER) / 2 + 4096, .n_batch = 512});
+    memset(talks, 0, sizeof talks);
+    for (uint32_t i = 0; i < ROUNDS * TALKS; i++) {
+        const uint32_t which = i % TALKS;
+        const bool last = i >= (ROUNDS - 1) * TALKS && which % 5 == 0;
+        /* of some of the last turns the answers are compared, as of every fourth turn */
+        const uint32_t at = last ? 3 : i / TALKS;
+        const uint32_t again = turn(s, &talks[which], at, NEW, 1000 + i);
+        if (again > most)
+            most = again;
+    }
+    const mn_session_load load = load_of(s);
+    print_message("%u old tokens at most; %u states are in host memory, %u went there, %u came "
+                  "back\n",
+                  most, (unsigned)load.states_host, (unsigned)load.states_out,
+                  (unsigned)load.states_back);
+    assert_true(most <= EVERY && load.states_host && load.states_back);
+    mn_session_free(s);
+}
+
 /* ---- sequences ------------------------------------------------------------------------------- */
 static void draw(mn_session *s, served *out, uint32_t n) {
     mn_error err = MN_ERROR;
@@ -406,7 +435,7 @@ static int test_fixture(const char *name) {
         cmocka_unit_test(test_long_turns),     cmocka_unit_test(test_longest_turns),
         cmocka_unit_test(test_fork_and_cut),   cmocka_unit_test(test_sequence_turns),
         cmocka_unit_test(test_drafts),         cmocka_unit_test(test_shared_prompt),
-        cmocka_unit_test(test_shared_at_once),
+        cmocka_unit_test(test_shared_at_once), cmocka_unit_test(test_many_talks),
     };
     char path[4400];
     mn_error err = MN_ERROR;

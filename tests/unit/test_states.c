@@ -1,11 +1,13 @@
 /* test_states.c -- states of sequences without a device: what a page holds is a hash of the tokens
  * that made it, so that each step says whether it begins with the state that its position has. Long
  * random runs of prompts in pieces, draws, drafts that fail, ends that are found late, forks, cuts,
- * beginnings that others have computed, and ends of sequences, with steps in flight. */
+ * beginnings that others have computed, and ends of sequences, with steps in flight; with host
+ * memory for states that have no page any more, and without. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "engine/engine_impl.h"
 #include "session/kv/kv.h"
 #include "session/kv/pool.h"
 #include <stdlib.h>
@@ -17,7 +19,8 @@ enum {
     PAGE = 64,
     ROW = N_CTX / PAGE,
     STATE = 1,
-    N_STATES = 2 * N_SEQ + 4
+    N_STATES = 2 * N_SEQ + 4,
+    N_HOST = 5
 };
 
 typedef struct {
@@ -29,6 +32,10 @@ typedef struct {
 typedef struct {
     mn_model_graph graph;
     mn_engine engine;
+    mn_engine_device device;
+    mn_device_record record;
+    mn_plugin_record plugin;
+    mn_backend backend;
     mn_step_clock clock;
     int32_t packed[N_SEQ * (ROW + 2)];
     mn_kv kv;
@@ -91,9 +98,42 @@ static int setup(void **state) {
     return 0;
 }
 
+/* The content as the memory of a device that can be mapped. */
+static uint64_t *mapped;
+static mn_status MN_CALL map_content(mn_buffer *b, void **at, mn_error *err) {
+    (void)b;
+    (void)err;
+    *at = mapped;
+    return MN_OK;
+}
+
+static int setup_host(void **state) {
+    static const uint32_t n_pages[MN_MAX_KV_GROUP] = {0, 1};
+    const int st = setup(state);
+    world *w = *state;
+    mapped = w->content;
+    w->backend.map = map_content;
+    w->record.plugin = &w->plugin;
+    w->device = (mn_engine_device){.record = &w->record, .backend = &w->backend, .unified = true};
+    w->device.kv[STATE].page_bytes = sizeof *w->content;
+    w->device.pages_kv[STATE] = (mn_buffer *)(void *)w->content;
+    w->engine.devices = &w->device;
+    w->engine.n_devices = 1;
+    mn_kv_unplace(&w->kv);
+    w->kv.most_host = N_HOST * sizeof *w->content;
+    assert_int_equal(mn_kv_place(&w->kv, &w->engine, w->packed, NULL), MN_OK);
+    assert_int_equal(mn_engine_make_places(&w->engine, 2, n_pages, NULL), MN_OK);
+    w->kv.host = (mn_host_states){.states = mn_calloc(N_HOST, sizeof(mn_host_state)),
+                                  .n = N_HOST,
+                                  .bytes = sizeof *w->content,
+                                  .waiting = {-1, -1}};
+    return st;
+}
+
 static int teardown(void **state) {
     world *w = *state;
     mn_kv_free(&w->kv);
+    mn_engine_places_free(&w->engine);
     free(w);
     return 0;
 }
@@ -249,6 +289,13 @@ static void test_random(void **state) {
     complete(w, 0);
     assert_int_equal(w->kv.pools[STATE].n_free + w->kv.pools[STATE].n_kept, N_STATES);
     assert_true(w->n_taken > 10000);
+    print_message("%u tokens taken, %u computed again; %u states went to the host, %u came back\n",
+                  w->n_taken, w->n_back, (unsigned)w->kv.host.n_out, (unsigned)w->kv.host.n_back);
+    assert_true(!w->kv.host.n == !w->kv.host.n_back);
+    mn_kv_close(&w->kv);
+    mn_kv_reopen(&w->kv);
+    assert_int_equal(w->kv.pools[STATE].n_free, N_STATES);
+    assert_int_equal(w->kv.host.n_used, 0);
 }
 
 /* A prompt is computed up to its last block, so that the next turn begins there. */
@@ -291,6 +338,7 @@ static void test_fork(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random, setup_host, teardown),
         cmocka_unit_test_setup_teardown(test_turns, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fork, setup, teardown),
     };

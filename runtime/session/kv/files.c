@@ -40,7 +40,7 @@ mn_status mn_files_open(mn_kv *kv, const char *dir, uint64_t most_bytes, mn_str 
         return mn_fail(err, MN_UNSUPPORTED, "this session shares no pages");
     if (kv->state_group >= 0)
         return mn_fail(err, MN_UNSUPPORTED, "states of recurrent layers are not kept in files");
-    mn_status st = mn_engine_test_pages(kv->engine, err);
+    mn_status st = mn_engine_test_pages(kv->engine, (1u << kv->n_groups) - 1, err);
     if (st)
         return st;
     const mn_disk_params p = params_of(kv, dir, most_bytes, about);

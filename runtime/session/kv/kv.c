@@ -63,6 +63,7 @@ mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *e
 void mn_kv_unplace(mn_kv *kv) {
     if (kv->files.disk)
         mn_files_close(kv);
+    mn_host_close(kv);
     mn_prefix_free(kv);
     mn_page_pools_free(kv);
     mn_free(kv->changed);
@@ -78,6 +79,7 @@ void mn_kv_close(mn_kv *kv) {
 
 void mn_kv_reopen(mn_kv *kv) {
     kv->prefix.closed = false;
+    mn_host_clear(kv);
     for (uint32_t i = 0; i < kv->n_groups; i++)
         while (kv->pools[i].n_kept)
             mn_prefix_evict(kv, i, kv->pools[i].first);
@@ -104,6 +106,7 @@ void mn_kv_count(const mn_kv *kv, mn_session_load *load) {
     load->cache_queries = kv->prefix.n_queries;
     load->cache_hits = kv->prefix.n_hits;
     mn_files_count(kv, load);
+    mn_host_count(kv, load);
     for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
         const mn_page_pool *p = &kv->pools[i];
         if (kv->layout[i].kind == MN_MEMORY_STATE && kv->n_groups > 1)

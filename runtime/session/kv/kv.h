@@ -45,6 +45,16 @@
  *      ^                                                     |
  *      +------ mn_prefix_evict, of the last group -----------+
  *
+ * A state that such a block names (host.c; mn_host_state):
+ *
+ *                   mn_host_keep: its page is needed, and
+ *                   there is room in the host's memory
+ *   in a kept page ---------------------------------------> in host memory, as bytes
+ *         ^ |                                                      |   |
+ *         | | mn_prefix_evict                                      |   | the worth of another is
+ *         | +--> unknown                       mn_host_bring_back  |   | above its own
+ *         +--------------------------------------------------------+   +--> unknown
+ *
  * The same block and the files of cache_dir (files.c):
  *
  *            mn_prefix_add: noted       mn_files_save: its pages are read      the step is complete
@@ -96,6 +106,7 @@ typedef struct {
     uint64_t hash[2];
     int32_t next;      /* with the same head; or the next free node */
     uint32_t n_groups; /* whose pages it names */
+    int32_t host;      /* its state is not in a page but in mn_host_states there; -1: it is not */
 } mn_prefix_node;
 
 enum { MN_PREFIX_SEEN = 8192 };
@@ -116,6 +127,22 @@ typedef struct {
     uint64_t key[2];
     uint64_t n_queries, n_hits; /* tokens */
 } mn_prefix;
+
+/* States in host memory: host.c. */
+typedef struct {
+    char *bytes;    /* of a page; NULL: the entry is free */
+    uint64_t worth; /* as in mn_page_info */
+    int32_t node;   /* that names it */
+    bool is_asked;  /* it is on its way back */
+} mn_host_state;
+typedef struct {
+    mn_host_state *states;
+    uint32_t n, n_used;
+    uint64_t bytes;      /* of a state */
+    int32_t waiting[2];  /* by place of the engine: whose bytes are to come; -1: nobody's */
+    uint32_t next_place; /* the one that was used first */
+    uint64_t n_out, n_back;
+} mn_host_states;
 
 /* What leaves memory, and comes back: files.c. */
 enum { MN_FILES_PLACES = 16 };
@@ -181,6 +208,8 @@ typedef struct {
     mn_kv_slot *slots;   /* [n_seq] */
     mn_page_pool pools[MN_MAX_KV_GROUP];
     mn_prefix prefix;
+    uint64_t most_host; /* bytes of states in host memory, whatever engine stands */
+    mn_host_states host;
     mn_files files;
 } mn_kv;
 
@@ -278,6 +307,13 @@ void mn_prefix_add(mn_kv *kv, uint32_t slot, mn_memory_text text);
 uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text);
 /* The same for a sequence inside its prompt, from n_stored on; the number of positions more. */
 uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text);
+
+/* ---- host.c: states in host memory ----------------------------------------------------------- */
+/* With a new engine, before anything is cached; most_host 0: nothing happens. MN_UNSUPPORTED: pages
+ * of this engine cannot be moved. After an error nothing leaves the device. */
+mn_status mn_host_open(mn_kv *kv, mn_error *err);
+void mn_host_close(mn_kv *kv);                              /* the engine may be gone */
+void mn_host_count(const mn_kv *kv, mn_session_load *load); /* the fields about states */
 
 /* ---- files.c: blocks of the prefix cache in files -------------------------------------------- */
 /* With a new engine, before anything is cached. dir, most_bytes: as in mn_session_params; about:

@@ -4,7 +4,8 @@
  * A page is held by the sequences whose tables name it. One that nobody holds any more is free once
  * the steps enqueued so far are complete (limbo), unless the prefix cache knows what is in it
  * (prefix.c): then it is kept until the room is needed, for which the pages go in the order in
- * which they were given back, states by what they are worth (mn_state_used). */
+ * which they were given back, states by what they are worth (mn_state_used), to the host's memory
+ * where there is room (host.c). */
 #include "session/kv/pool.h"
 
 static mn_status pool_create(mn_page_pool *p, uint32_t n, mn_error *err) {
@@ -145,7 +146,8 @@ bool mn_page_make_room(mn_kv *kv, uint32_t group, uint32_t n) {
         if (page < 0)
             return false;
         p->aged = MN_MAX(p->aged, p->info[page].worth);
-        mn_prefix_evict(kv, group, page);
+        if (!mn_host_keep(kv, group, page))
+            mn_prefix_evict(kv, group, page);
     }
     return true;
 }

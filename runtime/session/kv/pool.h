@@ -35,6 +35,21 @@ mn_status mn_prefix_create(mn_kv *kv, mn_error *err);
 void mn_prefix_free(mn_kv *kv);
 /* The kept page is needed for something else. */
 void mn_prefix_evict(mn_kv *kv, uint32_t group, int32_t page);
+/* What the node names of the STATE group, wherever it is, is lost. */
+void mn_prefix_lose_state(mn_kv *kv, int32_t node);
+
+/* ---- host.c, within the room ----------------------------------------------------------------- */
+/* States that may be in host memory at most. */
+uint32_t mn_host_room(const mn_kv *kv);
+/* The kept page, which is idle, is needed for something else: the node that names it has its bytes
+ * in host memory from now on, and the page is as free as with mn_prefix_evict. false: nothing has
+ * changed, as it is no state, or there is no room for it. */
+bool mn_host_keep(mn_kv *kv, uint32_t group, int32_t page);
+/* What the node has in host memory is in a kept page again; the slot's own states give way first.
+ * false: it is not, for no page is free yet. Without anything there true. */
+bool mn_host_bring_back(mn_kv *kv, uint32_t slot, int32_t node);
+void mn_host_forget(mn_kv *kv, int32_t node); /* what the node has there goes */
+void mn_host_clear(mn_kv *kv);                /* so does everything */
 
 /* The slot's row of the group's page table. */
 static inline int32_t *mn_tables_row(const mn_kv *kv, uint32_t group, uint32_t slot) {
@@ -74,6 +89,9 @@ static inline bool mn_group_is_state(const mn_kv *kv, uint32_t group) {
 /* A page for what the next step leaves, if it cannot change the last state; false: none is free
  * before steps in flight are complete. */
 bool mn_state_reserve(mn_kv *kv, uint32_t slot);
+/* Makes a page free: at worst sequences lose states that they could go back to, the slot's first.
+ * false: none is before steps in flight are complete. */
+bool mn_state_room(mn_kv *kv, uint32_t slot);
 /* The slot's state behind `position`; NULL: it holds none. */
 const mn_kv_state *mn_state_at(const mn_kv *kv, uint32_t slot, uint32_t position);
 /* The newest position up to n_positions behind which the slot has a state; 0: from the start. */

@@ -49,6 +49,7 @@ static bool prefix_measure(mn_kv *kv) {
         x->row += n;
         x->n_nodes += kv->layout[i].n_total / n;
     }
+    x->n_nodes += mn_host_room(kv);
     return true;
 }
 
@@ -126,7 +127,7 @@ static int32_t prefix_insert(mn_prefix *x, const uint64_t h[2]) {
         return -1;
     x->free = x->nodes[i].next;
     int32_t *head = head_of(x, h);
-    x->nodes[i] = (mn_prefix_node){{h[0], h[1]}, *head, 0};
+    x->nodes[i] = (mn_prefix_node){.hash = {h[0], h[1]}, .next = *head, .host = -1};
     *head = i;
     return i;
 }
@@ -145,12 +146,25 @@ static bool needs_every_block(const mn_kv *kv, uint32_t group) {
     return !mn_group_is_state(kv, group) && !kv->layout[group].window;
 }
 
+/* Whether the node has its state in host memory. */
+static bool is_in_host(const mn_kv *kv, int32_t node, uint32_t group) {
+    return mn_group_is_state(kv, group) && kv->prefix.nodes[node].host >= 0;
+}
+
+/* Whether the node (-1: none) names pages of the group. */
+static bool names_group(const mn_kv *kv, int32_t node, uint32_t group) {
+    return node >= 0 &&
+           (mn_prefix_pages_of(kv, node, group)[0] >= 0 || is_in_host(kv, node, group));
+}
+
 /* The node no longer names the group's pages. */
 static void forget_group(mn_kv *kv, int32_t node, uint32_t group) {
     int32_t *pages = mn_prefix_pages_of(kv, node, group);
-    if (pages[0] < 0)
+    if (!names_group(kv, node, group))
         return;
-    for (uint32_t k = 0; k < mn_prefix_pages(kv, group); k++) {
+    if (is_in_host(kv, node, group))
+        mn_host_forget(kv, node);
+    for (uint32_t k = 0; k < mn_prefix_pages(kv, group) && pages[k] >= 0; k++) {
         mn_page_forget(kv, group, pages[k]);
         pages[k] = -1;
     }
@@ -169,6 +183,12 @@ void mn_prefix_evict(mn_kv *kv, uint32_t group, int32_t page) {
         drop_node(x, node);
 }
 
+void mn_prefix_lose_state(mn_kv *kv, int32_t node) {
+    forget_group(kv, node, (uint32_t)kv->state_group);
+    if (!kv->prefix.nodes[node].n_groups)
+        drop_node(&kv->prefix, node);
+}
+
 /* ---- what sequences have computed ------------------------------------------------------------ */
 /* The sequence's state behind the block becomes known, if it holds it. */
 static void add_state(mn_kv *kv, uint32_t slot, uint32_t block, int32_t node) {
@@ -178,6 +198,7 @@ static void add_state(mn_kv *kv, uint32_t slot, uint32_t block, int32_t node) {
     int32_t *pages = mn_prefix_pages_of(kv, node, group);
     if (pages[0] >= 0 || !s || info[s->page].node >= 0)
         return;
+    forget_group(kv, node, group); /* the same in host memory */
     pages[0] = s->page;
     info[s->page].node = node;
     mn_state_used(kv, s->page, s->position);
@@ -240,13 +261,10 @@ static bool reaches(const mn_kv *kv, uint32_t group, uint32_t block, uint32_t ru
     return mn_pages_first_seen(kv, group, block * size) / size + run >= block;
 }
 
-/* Whether the node (-1: none) names pages of the group. */
-static bool names_group(const mn_kv *kv, int32_t node, uint32_t group) {
-    return node >= 0 && mn_prefix_pages_of(kv, node, group)[0] >= 0;
-}
-
-/* How many blocks of the tokens are known, as many as can be used; path: their nodes. */
-static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, const mn_kv_slot *q) {
+/* How many blocks of the tokens are known, as many as can be used; path: their nodes. host: with
+ * states that are in host memory. */
+static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, const mn_kv_slot *q,
+                               bool host) {
     mn_prefix *x = &kv->prefix;
     uint32_t run[MN_MAX_KV_GROUP] = {0}; /* blocks up to here that the group has */
     uint32_t best = 0;
@@ -257,7 +275,8 @@ static uint32_t prefix_look_up(mn_kv *kv, const int32_t *tokens, uint32_t n, con
         mn_prefix_hash(x, tokens, b, h);
         x->path[b] = mn_prefix_find(x, h);
         for (uint32_t i = 0; i < kv->n_groups; i++) {
-            const bool has = names_group(kv, x->path[b], i);
+            const bool has =
+                names_group(kv, x->path[b], i) && (host || !is_in_host(kv, x->path[b], i));
             run[i] = has ? run[i] + 1 : 0;
             usable = usable && reaches(kv, i, b + 1, run[i]);
             if (!has && needs_every_block(kv, i))
@@ -275,7 +294,7 @@ static void take_state(mn_kv *kv, uint32_t slot, uint32_t group, uint32_t n_bloc
     const mn_prefix *x = &kv->prefix;
     const uint32_t every = mn_state_every(kv) / x->block;
     for (uint32_t b = every; b < n_blocks; b += every)
-        if (names_group(kv, x->path[b - 1], group))
+        if (names_group(kv, x->path[b - 1], group) && !is_in_host(kv, x->path[b - 1], group))
             mn_state_used(kv, mn_prefix_pages_of(kv, x->path[b - 1], group)[0], b * x->block);
     if (!n_blocks)
         return;
@@ -345,7 +364,9 @@ uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text) {
     mn_prefix *x = &kv->prefix;
     if (!x->block || !q->shares)
         return 0;
-    const uint32_t n_blocks = prefix_look_up(kv, text.tokens, text.n_tokens - 1, q);
+    uint32_t n_blocks = prefix_look_up(kv, text.tokens, text.n_tokens - 1, q, true);
+    if (n_blocks && !mn_host_bring_back(kv, slot, x->path[n_blocks - 1]))
+        n_blocks = prefix_look_up(kv, text.tokens, text.n_tokens - 1, q, false);
     for (uint32_t i = 0; i < kv->n_groups; i++)
         take_group(kv, slot, i, n_blocks);
     for (; q->n_blocks < n_blocks; q->n_blocks++)
@@ -400,7 +421,7 @@ uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text) {
         uint64_t h[2] = {q->hash[0], q->hash[1]};
         mn_prefix_hash(x, text.tokens, q->n_blocks, h);
         const int32_t node = mn_prefix_find(x, h);
-        if (!node_is_whole(kv, node))
+        if (!node_is_whole(kv, node) || !mn_host_bring_back(kv, slot, node))
             break;
         for (uint32_t i = 0; i < kv->n_groups; i++)
             append_group(kv, slot, i, node);

@@ -117,10 +117,9 @@ static void prune(mn_kv *kv, mn_kv_slot *q) {
 
 /* ---- pages -----------------------------------------------------------------------------------
  * */
-/* Room for a page: at worst sequences lose states that they could go back to. As there are two
- * pages for each slot, and a slot that has lost them holds two at most, there is room in the end.
- * */
-static bool make_room(mn_kv *kv, uint32_t slot) {
+/* As there are two pages for each slot, and a slot that has lost what it could go back to holds two
+ * at most, there is room in the end. */
+bool mn_state_room(mn_kv *kv, uint32_t slot) {
     const uint32_t group = (uint32_t)kv->state_group;
     bool room = mn_page_make_room(kv, group, 1);
     while (!room && shed(kv, slot))
@@ -135,7 +134,7 @@ bool mn_state_reserve(mn_kv *kv, uint32_t slot) {
     mn_kv_slot *q = &kv->slots[slot];
     if (kv->state_group < 0 || q->next_state >= 0 || is_free_to_change(kv, q))
         return true;
-    if (!make_room(kv, slot))
+    if (!mn_state_room(kv, slot))
         return false;
     return mn_page_take(kv, (uint32_t)kv->state_group, &q->next_state);
 }
