@@ -50,6 +50,7 @@ static const char *tensor_devices;
 static bool with_drafts; /* of the model itself, which mostly hold */
 static bool with_head;   /* drafts are of the model's own draft head */
 static const char *draft_device = "cpu_simd";
+static uint32_t n_batch = 16;
 
 static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead, mn_session **s,
                              mn_error *err) {
@@ -58,7 +59,7 @@ static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead,
                            .precision = MN_PRECISION_EXACT,
                            .n_seq = n_seq,
                            .n_ctx = 256,
-                           .n_batch = 16,
+                           .n_batch = n_batch,
                            .run_ahead = ahead,
                            .n_cpu_moe = n_cpu_moe,
                            .tensor_devices = tensor_devices};
@@ -344,6 +345,29 @@ static void test_draft_head(void **state) {
         with_head = false;
     }
     draft_device = "cpu_simd";
+    fixture = NULL;
+}
+
+/* The device of an encoder and a decoder is lost: the next one reads the texts again. */
+static void test_encoder(void **state) {
+    static const char *const after[] = {"0", "1", "4", "9", "20"};
+    (void)state;
+    fixture = "t5";
+    n_batch = 128;
+    for (size_t k = 0; k < MN_COUNT(after); k++) {
+        const mn_sample_params how = k % 2 ? sampled() : greedy();
+        open_world(NULL);
+        const story want = play("cpu_simd", 3, 1, how);
+        close_world();
+        /* not at a write: steps that only draw have none */
+        open_world(OPTIONS("lost_at", calls[k % 3], "lost_after", after[k]));
+        const story got = play("flaky,cpu_simd", 3, 1, how);
+        assert_int_equal(n_warnings, 1);
+        assert_non_null(strstr(log_text, "flaky was lost (the plug was pulled)"));
+        same(&want, &got);
+        close_world();
+    }
+    n_batch = 16;
     fixture = NULL;
 }
 
@@ -972,22 +996,37 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_sequence),   cmocka_unit_test(test_five_sequences),
-        cmocka_unit_test(test_run_ahead),      cmocka_unit_test(test_states),
-        cmocka_unit_test(test_statistics),     cmocka_unit_test(test_constraint),
-        cmocka_unit_test(test_drafts),         cmocka_unit_test(test_drafts_device),
-        cmocka_unit_test(test_draft_head),     cmocka_unit_test(test_no_drafts),
-        cmocka_unit_test(test_samplers),       cmocka_unit_test(test_info),
-        cmocka_unit_test(test_experts),        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_rows_requested), cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_creation),       cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_transient),      cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_generate),       cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_delay),          cmocka_unit_test(test_delay_of_relapse),
-        cmocka_unit_test(test_stays_lost),     cmocka_unit_test(test_self_test),
-        cmocka_unit_test(test_in_use),         cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
+                                       cmocka_unit_test(test_five_sequences),
+                                       cmocka_unit_test(test_run_ahead),
+                                       cmocka_unit_test(test_states),
+                                       cmocka_unit_test(test_statistics),
+                                       cmocka_unit_test(test_constraint),
+                                       cmocka_unit_test(test_drafts),
+                                       cmocka_unit_test(test_drafts_device),
+                                       cmocka_unit_test(test_draft_head),
+                                       cmocka_unit_test(test_encoder),
+                                       cmocka_unit_test(test_no_drafts),
+                                       cmocka_unit_test(test_samplers),
+                                       cmocka_unit_test(test_info),
+                                       cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_rows_requested),
+                                       cmocka_unit_test(test_alone),
+                                       cmocka_unit_test(test_creation),
+                                       cmocka_unit_test(test_twice),
+                                       cmocka_unit_test(test_transient),
+                                       cmocka_unit_test(test_logits),
+                                       cmocka_unit_test(test_embeddings),
+                                       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_generate),
+                                       cmocka_unit_test(test_comes_back),
+                                       cmocka_unit_test(test_delay),
+                                       cmocka_unit_test(test_delay_of_relapse),
+                                       cmocka_unit_test(test_stays_lost),
+                                       cmocka_unit_test(test_self_test),
+                                       cmocka_unit_test(test_in_use),
+                                       cmocka_unit_test(test_threads)};
     const char *isa = getenv("MINERVA_CPU_ISA"); /* answers are compared bit by bit */
     if (isa)
         setenv("MINERVA_FLAKY_ISA", isa, 1);

@@ -160,7 +160,10 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
         again = MN_MIN(n, q->n_restore - q->n_enqueued);
     if (mn_kv_lacks_text(&b->s->kv, seq)) {
         mn_step_add_text(b, seq);
-        step->n_prompt_rows += q->n_text;
+        if (again)
+            step->n_restored_rows += q->n_text;
+        else
+            step->n_prompt_rows += q->n_text;
     }
     mn_step_add_rows(b, seq, n, true);
     if (scores_prompt(q))
