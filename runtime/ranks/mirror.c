@@ -10,22 +10,30 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum { DEVICE, BUFFER, QUEUE, WEIGHTS, PROGRAM, CONTEXT, LAYOUT } object_kind;
+typedef enum {
+    MN_MIRROR_DEVICE,
+    MN_MIRROR_BUFFER,
+    MN_MIRROR_QUEUE,
+    MN_MIRROR_WEIGHTS,
+    MN_MIRROR_PROGRAM,
+    MN_MIRROR_CONTEXT,
+    MN_MIRROR_LAYOUT
+} mn_mirror_kind;
 
 /* Of every kind: the member's object and what others call it. */
-typedef struct object {
+typedef struct mn_mirror_object {
     mn_ranks *r;
-    object_kind kind;
+    mn_mirror_kind kind;
     void *inner;
     uint32_t id; /* 0: the others have none */
     uint32_t n_symbols;
-    uint8_t *pinned;       /* a buffer's memory, NULL: the device's */
-    mn_memory_layout kept; /* of a layout, which is the cookie */
-    struct object *next;   /* layouts of a device */
-} object;
+    uint8_t *pinned;               /* a buffer's memory, NULL: the device's */
+    mn_memory_layout kept;         /* of a layout, which is the cookie */
+    struct mn_mirror_object *next; /* layouts of a device */
+} mn_mirror_object;
 
-static object *mirror_of(const void *opaque) {
-    return (object *)(uintptr_t)opaque;
+static mn_mirror_object *mn_mirror_of(const void *opaque) {
+    return (mn_mirror_object *)(uintptr_t)opaque;
 }
 
 /* ---- telling --------------------------------------------------------------------------------- */
@@ -34,32 +42,32 @@ static uint32_t mirror_take_id(mn_ranks *r) {
 }
 
 /* Room for its return is made when it is given out: it cannot fail. */
-static void give_id(mn_ranks *r, uint32_t id) {
+static void mn_mirror_give_id(mn_ranks *r, uint32_t id) {
     if (id)
         r->free_ids[r->n_free++] = id;
 }
 
 /* A frame in `out`; its length is known at end(). Frames are sent together by the next flush: what
  * only changes contents waits for the step that reads it. */
-static void mirror_begin(mn_ranks *r, uint32_t say) {
+static void mn_mirror_begin(mn_ranks *r, uint32_t say) {
     const mn_frame_head head = {say, MN_FRAME_MAGIC, 0};
     r->frame_at = r->out.len;
     mn_put(&r->out, &head, sizeof head);
 }
 
-static void mirror_end(mn_ranks *r) {
+static void mn_mirror_end(mn_ranks *r) {
     const uint64_t n = r->out.len - r->frame_at - sizeof(mn_frame_head);
     if (!r->out.failed)
         memcpy(r->out.ptr + r->frame_at + offsetof(mn_frame_head, n), &n, sizeof n);
 }
 
 /* Takes back what begin and later puts made. */
-static void mirror_forget(mn_ranks *r) {
+static void mn_mirror_forget(mn_ranks *r) {
     r->out.len = r->frame_at;
 }
 
 /* All that was told goes out, in one write per rank. */
-static void mirror_flush(mn_ranks *r) {
+static void mn_mirror_flush(mn_ranks *r) {
     if (r->out.failed)
         mn_ranks_break(r, "rank 0: out of memory");
     for (uint32_t i = 0; i < r->n_links && !r->broken && r->out.len; i++)
@@ -70,15 +78,15 @@ static void mirror_flush(mn_ranks *r) {
     r->out.failed = false;
 }
 
-static mn_status fail_broken(const mn_ranks *r, mn_error *err) {
+static mn_status mn_mirror_fail_broken(const mn_ranks *r, mn_error *err) {
     return mn_fail(err, MN_DEVICE_LOST, "%s", r->broken ? r->why : "the ranks have ended");
 }
 
 /* The answer of one rank; what is behind status and message goes to `more`, up to n bytes. */
-static mn_status mirror_answer(mn_ranks *r, mn_link *l, void *more, size_t n, mn_error *err) {
+static mn_status mn_mirror_answer(mn_ranks *r, mn_link *l, void *more, size_t n, mn_error *err) {
     mn_frame *f = mn_link_next(r, l);
     if (!f)
-        return fail_broken(r, err);
+        return mn_mirror_fail_broken(r, err);
     mn_reader in = {f->data, f->data + f->n, f->say != MN_SAY_REPLY};
     mn_status st = (mn_status)mn_take_u32(&in);
     const mn_str why = mn_take_bytes(&in);
@@ -91,59 +99,59 @@ static mn_status mirror_answer(mn_ranks *r, mn_link *l, void *more, size_t n, mn
     if (!bad)
         return st;
     mn_ranks_break(r, "%s gave an answer that is none", l->name);
-    return fail_broken(r, err);
+    return mn_mirror_fail_broken(r, err);
 }
 
 /* Those of all; the first error. */
-static mn_status answers(mn_ranks *r, mn_error *err) {
+static mn_status mn_mirror_answers(mn_ranks *r, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < r->n_links; i++) {
-        const mn_status one = mirror_answer(r, &r->links[i], NULL, 0, st ? NULL : err);
+        const mn_status one = mn_mirror_answer(r, &r->links[i], NULL, 0, st ? NULL : err);
         st = st ? st : one;
     }
     return st;
 }
 
 /* The lock is held. */
-static void tell_free(mn_ranks *r, uint32_t id) {
+static void mn_mirror_tell_free(mn_ranks *r, uint32_t id) {
     if (!id)
         return;
-    mirror_begin(r, MN_SAY_FREE);
+    mn_mirror_begin(r, MN_SAY_FREE);
     mn_put_u32(&r->out, id);
-    mirror_end(r);
-    mirror_flush(r);
-    give_id(r, id);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
+    mn_mirror_give_id(r, id);
 }
 
-static void mirror_drop(const object *o) {
+static void mn_mirror_drop(const mn_mirror_object *o) {
     const mn_backend *b = o->r->inner;
     switch (o->kind) {
-    case DEVICE:
+    case MN_MIRROR_DEVICE:
         b->device_close(o->inner);
         break;
-    case BUFFER:
+    case MN_MIRROR_BUFFER:
         b->buffer_free(o->inner);
         break;
-    case QUEUE:
+    case MN_MIRROR_QUEUE:
         b->queue_free(o->inner);
         break;
-    case WEIGHTS:
+    case MN_MIRROR_WEIGHTS:
         b->weights_free(o->inner);
         break;
-    case PROGRAM:
+    case MN_MIRROR_PROGRAM:
         b->program_free(o->inner);
         break;
-    case CONTEXT:
+    case MN_MIRROR_CONTEXT:
         b->context_free(o->inner);
         break;
-    case LAYOUT:
+    case MN_MIRROR_LAYOUT:
         break;
     }
 }
 
 /* A new object with its number; NULL: out of memory. The lock is taken, with or without it. */
-static object *mirror_make(mn_ranks *r, object_kind kind, bool told) {
-    object *o = mn_calloc(1, sizeof *o);
+static mn_mirror_object *mn_mirror_make(mn_ranks *r, mn_mirror_kind kind, bool told) {
+    mn_mirror_object *o = mn_calloc(1, sizeof *o);
     pthread_mutex_lock(&r->lock);
     void *ids = r->free_ids;
     if (!o || !mn_grow(&ids, &r->cap_free, r->n_ids + 2, sizeof *r->free_ids)) {
@@ -151,40 +159,40 @@ static object *mirror_make(mn_ranks *r, object_kind kind, bool told) {
         return NULL;
     }
     r->free_ids = ids;
-    *o = (object){.r = r, .kind = kind, .id = told ? mirror_take_id(r) : 0};
+    *o = (mn_mirror_object){.r = r, .kind = kind, .id = told ? mirror_take_id(r) : 0};
     return o;
 }
 
 /* Of an object that was told: st is the member's word, the others' is waited for. On an error all
  * is freed. Gives the lock back. */
-static mn_status mirror_finish(object *o, mn_status st, mn_error *err) {
+static mn_status mn_mirror_finish(mn_mirror_object *o, mn_status st, mn_error *err) {
     mn_ranks *r = o->r;
     mn_status theirs = MN_OK;
     if (o->id)
-        theirs = answers(r, st ? NULL : err);
+        theirs = mn_mirror_answers(r, st ? NULL : err);
     if (st || theirs) {
         if (!st)
-            mirror_drop(o);
-        tell_free(r, o->id);
+            mn_mirror_drop(o);
+        mn_mirror_tell_free(r, o->id);
         mn_free(o);
     }
     pthread_mutex_unlock(&r->lock);
     return st ? st : theirs;
 }
 
-static mn_status fail_make(mn_ranks *r, mn_error *err) {
+static mn_status mn_mirror_fail_make(mn_ranks *r, mn_error *err) {
     pthread_mutex_unlock(&r->lock);
-    return mn_fail_memory(err, sizeof(object));
+    return mn_fail_memory(err, sizeof(mn_mirror_object));
 }
 
 /* NULL is fine. */
-static void mirror_release(object *o) {
+static void mn_mirror_release(mn_mirror_object *o) {
     if (!o)
         return;
     mn_ranks *r = o->r;
     pthread_mutex_lock(&r->lock);
-    tell_free(r, o->id);
-    mirror_drop(o);
+    mn_mirror_tell_free(r, o->id);
+    mn_mirror_drop(o);
     pthread_mutex_unlock(&r->lock);
     mn_free(o);
 }
@@ -235,26 +243,26 @@ static mn_status device_open(void *self, uint32_t i, const mn_open_params *param
     mn_status st = g->make_id(r->inner_self, id, err);
     if (st)
         return st;
-    object *o = mirror_make(r, DEVICE, false);
+    mn_mirror_object *o = mn_mirror_make(r, MN_MIRROR_DEVICE, false);
     if (!o)
-        return fail_make(r, err);
-    mirror_begin(r, MN_SAY_JOIN);
+        return mn_mirror_fail_make(r, err);
+    mn_mirror_begin(r, MN_SAY_JOIN);
     mn_put(&r->out, id, g->id_bytes);
-    mirror_end(r);
-    mirror_flush(r);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
     mn_device *inner = NULL;
     st = g->join(r->inner_self, r->params.device->index, 0, r->params.place.n_ranks, id, &inner,
                  err);
     /* who waited in vain is told by another one why that did not come */
     const bool waited = st == MN_TIMEOUT;
-    const mn_status theirs = answers(r, st && !waited ? NULL : err);
+    const mn_status theirs = mn_mirror_answers(r, st && !waited ? NULL : err);
     if (waited && theirs)
         st = theirs;
     o->inner = inner;
     if (st || theirs) {
-        mirror_begin(r, MN_SAY_CLOSE);
-        mirror_end(r);
-        mirror_flush(r);
+        mn_mirror_begin(r, MN_SAY_CLOSE);
+        mn_mirror_end(r);
+        mn_mirror_flush(r);
         if (!st)
             r->inner->device_close(inner);
         mn_free(o);
@@ -265,16 +273,16 @@ static mn_status device_open(void *self, uint32_t i, const mn_open_params *param
 }
 
 static void device_close(mn_device *device) {
-    object *o = mirror_of(device);
+    mn_mirror_object *o = mn_mirror_of(device);
     if (!o)
         return;
     pthread_mutex_lock(&o->r->lock);
-    mirror_begin(o->r, MN_SAY_CLOSE);
-    mirror_end(o->r);
-    mirror_flush(o->r);
-    for (object *l = o->next, *next; l; l = next) {
+    mn_mirror_begin(o->r, MN_SAY_CLOSE);
+    mn_mirror_end(o->r);
+    mn_mirror_flush(o->r);
+    for (mn_mirror_object *l = o->next, *next; l; l = next) {
         next = l->next;
-        give_id(o->r, l->id);
+        mn_mirror_give_id(o->r, l->id);
         mn_free(l);
     }
     o->r->inner->device_close(o->inner);
@@ -285,16 +293,16 @@ static void device_close(mn_device *device) {
 /* The least free of all ranks. */
 static mn_status device_memory(mn_device *device, uint64_t *free_bytes, uint64_t *total,
                                mn_error *err) {
-    const object *o = mirror_of(device);
+    const mn_mirror_object *o = mn_mirror_of(device);
     mn_ranks *r = o->r;
     pthread_mutex_lock(&r->lock);
-    mirror_begin(r, MN_SAY_MEMORY);
-    mirror_end(r);
-    mirror_flush(r);
+    mn_mirror_begin(r, MN_SAY_MEMORY);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
     mn_status st = r->inner->device_memory(o->inner, free_bytes, total, err);
     for (uint32_t k = 0; k < r->n_links; k++) {
         uint64_t now[2] = {0, 0};
-        const mn_status one = mirror_answer(r, &r->links[k], now, sizeof now, st ? NULL : err);
+        const mn_status one = mn_mirror_answer(r, &r->links[k], now, sizeof now, st ? NULL : err);
         st = st ? st : one;
         if (st)
             continue;
@@ -312,7 +320,7 @@ static mn_status contracts(void *self, const mn_op_contract **list, uint32_t *n,
 
 static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *v, uint32_t stride,
                           mn_error *err) {
-    return mirror_of(d)->r->inner->supports(mirror_of(d)->inner, c, v, stride, err);
+    return mn_mirror_of(d)->r->inner->supports(mn_mirror_of(d)->inner, c, v, stride, err);
 }
 
 static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
@@ -334,7 +342,8 @@ static bool translate_layouts(const mn_compile *c, mn_memory_use **own, mn_memor
             both[k][i] = c->memory[i];
             if (!c->memory[i].layout)
                 continue;
-            const object *o = mirror_of((const void *)(uintptr_t)c->memory[i].layout->cookie);
+            const mn_mirror_object *o =
+                mn_mirror_of((const void *)(uintptr_t)c->memory[i].layout->cookie);
             layouts[i] = o->kept;
             if (k)
                 layouts[i].cookie = o->id;
@@ -354,7 +363,7 @@ static const mn_compile *inner_compile(const mn_compile *c, mn_sealed **pages, m
     *pages = NULL;
     memcpy(&in, c, MN_MIN(c->size, sizeof in));
     in.size = sizeof in;
-    in.weights = c->weights ? mirror_of(c->weights)->inner : NULL;
+    in.weights = c->weights ? mn_mirror_of(c->weights)->inner : NULL;
     in.cache = (mn_str){NULL, 0};
     if (translate_layouts(c, &own, sent)) {
         in.memory = own;
@@ -379,7 +388,7 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     const mn_compile *in = inner_compile(c, &pages, &told, &sent, err);
     mn_status st = MN_OUT_OF_MEMORY;
     if (in)
-        st = mirror_of(d)->r->inner->estimate(mirror_of(d)->inner, in, out, err);
+        st = mn_mirror_of(d)->r->inner->estimate(mn_mirror_of(d)->inner, in, out, err);
     mn_sealed_free(pages);
     mn_free(sent);
     return st;
@@ -387,98 +396,98 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
 
 /* ---- memory and queues ----------------------------------------------------------------------- */
 static mn_status alloc(mn_device *d, const mn_alloc_params *a, mn_buffer **out, mn_error *err) {
-    mn_ranks *r = mirror_of(d)->r;
+    mn_ranks *r = mn_mirror_of(d)->r;
     const bool pinned = a->kind == MN_MEM_HOST_PINNED;
     mn_buffer *inner = NULL;
     void *map = NULL;
-    object *o = mirror_make(r, BUFFER, !pinned);
+    mn_mirror_object *o = mn_mirror_make(r, MN_MIRROR_BUFFER, !pinned);
     if (!o)
-        return fail_make(r, err);
+        return mn_mirror_fail_make(r, err);
     if (!pinned) {
-        mirror_begin(r, MN_SAY_ALLOC);
+        mn_mirror_begin(r, MN_SAY_ALLOC);
         mn_put_u32(&r->out, o->id);
         mn_put_u32(&r->out, a->kind);
         mn_put_u64(&r->out, a->bytes);
         mn_put_u64(&r->out, a->align);
         mn_put_u64(&r->out, a->flags);
-        mirror_end(r);
-        mirror_flush(r);
+        mn_mirror_end(r);
+        mn_mirror_flush(r);
     }
-    mn_status st = r->inner->alloc(mirror_of(d)->inner, a, &inner, err);
+    mn_status st = r->inner->alloc(mn_mirror_of(d)->inner, a, &inner, err);
     o->inner = inner;
     if (!st && pinned) {
         st = r->inner->map(inner, &map, err);
         o->pinned = map;
         if (st)
-            mirror_drop(o);
+            mn_mirror_drop(o);
     }
     *out = (mn_buffer *)(void *)o;
-    return mirror_finish(o, st, err);
+    return mn_mirror_finish(o, st, err);
 }
 
 static void buffer_free(mn_buffer *b) {
-    mirror_release(mirror_of(b));
+    mn_mirror_release(mn_mirror_of(b));
 }
 
 static mn_status map(mn_buffer *b, void **out, mn_error *err) {
-    if (!mirror_of(b)->pinned)
+    if (!mn_mirror_of(b)->pinned)
         return mn_fail(err, MN_UNSUPPORTED, "memory of several processes cannot be mapped");
-    *out = mirror_of(b)->pinned;
+    *out = mn_mirror_of(b)->pinned;
     return MN_OK;
 }
 
 static mn_status queue_create(mn_device *d, const mn_queue_params *params, mn_queue **out,
                               mn_error *err) {
-    mn_ranks *r = mirror_of(d)->r;
+    mn_ranks *r = mn_mirror_of(d)->r;
     mn_queue *inner = NULL;
-    object *o = mirror_make(r, QUEUE, true);
+    mn_mirror_object *o = mn_mirror_make(r, MN_MIRROR_QUEUE, true);
     if (!o)
-        return fail_make(r, err);
-    mirror_begin(r, MN_SAY_QUEUE);
+        return mn_mirror_fail_make(r, err);
+    mn_mirror_begin(r, MN_SAY_QUEUE);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, params->flags);
     mn_put_u32(&r->out, (uint32_t)params->priority);
-    mirror_end(r);
-    mirror_flush(r);
-    const mn_status st = r->inner->queue_create(mirror_of(d)->inner, params, &inner, err);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
+    const mn_status st = r->inner->queue_create(mn_mirror_of(d)->inner, params, &inner, err);
     o->inner = inner;
     *out = (mn_queue *)(void *)o;
-    return mirror_finish(o, st, err);
+    return mn_mirror_finish(o, st, err);
 }
 
 static void queue_free(mn_queue *q) {
-    mirror_release(mirror_of(q));
+    mn_mirror_release(mn_mirror_of(q));
 }
 
 /* The lock is held. */
 static void put_write(mn_ranks *r, const mn_queue *q, const mn_buffer *to, uint64_t at,
                       const void *bytes, uint64_t n) {
-    mirror_begin(r, MN_SAY_WRITE);
-    mn_put_u32(&r->out, mirror_of(q)->id);
-    mn_put_u32(&r->out, mirror_of(to)->id);
+    mn_mirror_begin(r, MN_SAY_WRITE);
+    mn_put_u32(&r->out, mn_mirror_of(q)->id);
+    mn_put_u32(&r->out, mn_mirror_of(to)->id);
     mn_put_u64(&r->out, at);
     mn_put_bytes(&r->out, bytes, n);
-    mirror_end(r);
+    mn_mirror_end(r);
 }
 
 static void flush_some(mn_ranks *r) {
     if (r->out.len > (1u << 20))
-        mirror_flush(r);
+        mn_mirror_flush(r);
 }
 
 /* Inputs of a step: a few kilobytes, which go with the step. */
 static mn_status write_all(mn_queue *q, mn_buffer *to, uint64_t at, const void *bytes, uint64_t n,
                            mn_error *err) {
-    mn_ranks *r = mirror_of(q)->r;
+    mn_ranks *r = mn_mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
     /* before the call: the member's plugin might write into what it is given */
     r->frame_at = r->out.len;
-    if (mirror_of(to)->id)
+    if (mn_mirror_of(to)->id)
         put_write(r, q, to, at, bytes, n);
     const mn_status st =
-        r->inner->write(mirror_of(q)->inner, mirror_of(to)->inner, at, bytes, n, err);
+        r->inner->write(mn_mirror_of(q)->inner, mn_mirror_of(to)->inner, at, bytes, n, err);
     if (st)
-        mirror_forget(r);
+        mn_mirror_forget(r);
     else
         flush_some(r);
     pthread_mutex_unlock(&r->lock);
@@ -488,10 +497,10 @@ static mn_status write_all(mn_queue *q, mn_buffer *to, uint64_t at, const void *
 /* Results are the same on all members. */
 static mn_status read_here(mn_queue *q, const mn_buffer *from, uint64_t at, mn_buffer *to,
                            uint64_t to_at, uint64_t n, mn_event **event, mn_error *err) {
-    mn_ranks *r = mirror_of(q)->r;
+    mn_ranks *r = mn_mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    const mn_status st = r->inner->read(mirror_of(q)->inner, mirror_of(from)->inner, at,
-                                        mirror_of(to)->inner, to_at, n, event, err);
+    const mn_status st = r->inner->read(mn_mirror_of(q)->inner, mn_mirror_of(from)->inner, at,
+                                        mn_mirror_of(to)->inner, to_at, n, event, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
@@ -499,41 +508,41 @@ static mn_status read_here(mn_queue *q, const mn_buffer *from, uint64_t at, mn_b
 /* Its source does not change before the queue reads it, if it is the host's. */
 static mn_status copy_all(mn_queue *q, mn_buffer *to, uint64_t at, const mn_buffer *from,
                           uint64_t from_at, uint64_t n, mn_event **event, mn_error *err) {
-    mn_ranks *r = mirror_of(q)->r;
+    mn_ranks *r = mn_mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    const mn_status st = r->inner->copy(mirror_of(q)->inner, mirror_of(to)->inner, at,
-                                        mirror_of(from)->inner, from_at, n, event, err);
-    if (!st && mirror_of(to)->id && mirror_of(from)->pinned) {
-        put_write(r, q, to, at, mirror_of(from)->pinned + from_at, n);
+    const mn_status st = r->inner->copy(mn_mirror_of(q)->inner, mn_mirror_of(to)->inner, at,
+                                        mn_mirror_of(from)->inner, from_at, n, event, err);
+    if (!st && mn_mirror_of(to)->id && mn_mirror_of(from)->pinned) {
+        put_write(r, q, to, at, mn_mirror_of(from)->pinned + from_at, n);
         flush_some(r);
-    } else if (!st && mirror_of(to)->id) {
-        mirror_begin(r, MN_SAY_COPY);
-        mn_put_u32(&r->out, mirror_of(q)->id);
-        mn_put_u32(&r->out, mirror_of(to)->id);
+    } else if (!st && mn_mirror_of(to)->id) {
+        mn_mirror_begin(r, MN_SAY_COPY);
+        mn_put_u32(&r->out, mn_mirror_of(q)->id);
+        mn_put_u32(&r->out, mn_mirror_of(to)->id);
         mn_put_u64(&r->out, at);
-        mn_put_u32(&r->out, mirror_of(from)->id);
+        mn_put_u32(&r->out, mn_mirror_of(from)->id);
         mn_put_u64(&r->out, from_at);
         mn_put_u64(&r->out, n);
-        mirror_end(r);
+        mn_mirror_end(r);
     }
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 static mn_status queue_wait(mn_queue *q, mn_event *event, mn_error *err) {
-    mn_ranks *r = mirror_of(q)->r;
+    mn_ranks *r = mn_mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    const mn_status st = r->inner->queue_wait(mirror_of(q)->inner, event, err);
-    mirror_begin(r, MN_SAY_WAIT);
-    mn_put_u32(&r->out, mirror_of(q)->id);
-    mirror_end(r);
+    const mn_status st = r->inner->queue_wait(mn_mirror_of(q)->inner, event, err);
+    mn_mirror_begin(r, MN_SAY_WAIT);
+    mn_put_u32(&r->out, mn_mirror_of(q)->id);
+    mn_mirror_end(r);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
 static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
-    mn_ranks *r = mirror_of(d)->r;
+    mn_ranks *r = mn_mirror_of(d)->r;
     mn_sealed *pages;
     mn_memory_use *sent;
     mn_compile told;
@@ -541,62 +550,62 @@ static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **ou
     mn_weights *inner = NULL;
     if (!in)
         return MN_OUT_OF_MEMORY;
-    object *o = mirror_make(r, WEIGHTS, true);
+    mn_mirror_object *o = mn_mirror_make(r, MN_MIRROR_WEIGHTS, true);
     if (!o) {
         mn_sealed_free(pages);
         mn_free(sent);
-        return fail_make(r, err);
+        return mn_mirror_fail_make(r, err);
     }
-    mirror_begin(r, MN_SAY_WEIGHTS);
+    mn_mirror_begin(r, MN_SAY_WEIGHTS);
     mn_put_u32(&r->out, o->id);
     mn_put_compile(&r->out, &told);
     mn_free(sent);
-    mirror_end(r);
-    mirror_flush(r);
-    const mn_status st = r->inner->weights_open(mirror_of(d)->inner, in, &inner, err);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
+    const mn_status st = r->inner->weights_open(mn_mirror_of(d)->inner, in, &inner, err);
     mn_sealed_free(pages);
     o->inner = inner;
     *out = (mn_weights *)(void *)o;
-    return mirror_finish(o, st, err);
+    return mn_mirror_finish(o, st, err);
 }
 
 /* Where the bytes are, not the bytes: each rank reads its own files. */
 static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **event,
                              mn_error *err) {
-    mn_ranks *r = mirror_of(q)->r;
+    mn_ranks *r = mn_mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    mirror_begin(r, MN_SAY_PUT);
-    mn_put_u32(&r->out, mirror_of(w)->id);
-    mn_put_u32(&r->out, mirror_of(q)->id);
+    mn_mirror_begin(r, MN_SAY_PUT);
+    mn_put_u32(&r->out, mn_mirror_of(w)->id);
+    mn_put_u32(&r->out, mn_mirror_of(q)->id);
     mn_status st = mn_put_weight(&r->out, r->params.files, src, err);
-    mirror_end(r);
+    mn_mirror_end(r);
     if (st)
-        mirror_forget(r);
+        mn_mirror_forget(r);
     else
-        mirror_flush(r);
+        mn_mirror_flush(r);
     if (!st)
-        st = r->inner->weights_put(mirror_of(w)->inner, mirror_of(q)->inner, src, event, err);
+        st = r->inner->weights_put(mn_mirror_of(w)->inner, mn_mirror_of(q)->inner, src, event, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 static mn_status weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
-    mn_ranks *r = mirror_of(w)->r;
+    mn_ranks *r = mn_mirror_of(w)->r;
     pthread_mutex_lock(&r->lock);
-    mirror_begin(r, MN_SAY_SEAL);
-    mn_put_u32(&r->out, mirror_of(w)->id);
-    mn_put_u32(&r->out, mirror_of(q)->id);
-    mirror_end(r);
-    mirror_flush(r);
+    mn_mirror_begin(r, MN_SAY_SEAL);
+    mn_put_u32(&r->out, mn_mirror_of(w)->id);
+    mn_put_u32(&r->out, mn_mirror_of(q)->id);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
     const mn_status st =
-        r->inner->weights_seal(mirror_of(w)->inner, mirror_of(q)->inner, kept_how, err);
-    const mn_status theirs = answers(r, st ? NULL : err);
+        r->inner->weights_seal(mn_mirror_of(w)->inner, mn_mirror_of(q)->inner, kept_how, err);
+    const mn_status theirs = mn_mirror_answers(r, st ? NULL : err);
     pthread_mutex_unlock(&r->lock);
     return st ? st : theirs;
 }
 
 static void weights_free(mn_weights *w) {
-    mirror_release(mirror_of(w));
+    mn_mirror_release(mn_mirror_of(w));
 }
 
 /* ---- the cache of keys and values ------------------------------------------------------------ */
@@ -606,7 +615,8 @@ static mn_status check_layouts(mn_ranks *r, const mn_memory_layout *own, mn_erro
     mn_status st = MN_OK;
     for (uint32_t k = 0; k < r->n_links; k++) {
         uint64_t found[2] = {0, 0};
-        const mn_status one = mirror_answer(r, &r->links[k], found, sizeof found, st ? NULL : err);
+        const mn_status one =
+            mn_mirror_answer(r, &r->links[k], found, sizeof found, st ? NULL : err);
         st = st ? st : one;
         if (!st && (found[0] != own->page_tokens || found[1] != own->page_bytes))
             st = mn_fail(err, MN_INVALID, "rank %u has other pages than rank 0", k + 1);
@@ -616,33 +626,33 @@ static mn_status check_layouts(mn_ranks *r, const mn_memory_layout *own, mn_erro
 
 static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
                                mn_memory_layout *out, mn_error *err) {
-    mn_ranks *r = mirror_of(d)->r;
+    mn_ranks *r = mn_mirror_of(d)->r;
     mn_sealed *pages;
     mn_memory_use *sent;
     mn_compile told;
     const mn_compile *in = inner_compile(c, &pages, &told, &sent, err);
     if (!in)
         return MN_OUT_OF_MEMORY;
-    object *o = mirror_make(r, LAYOUT, true);
+    mn_mirror_object *o = mn_mirror_make(r, MN_MIRROR_LAYOUT, true);
     if (!o) {
         mn_sealed_free(pages);
         mn_free(sent);
-        return fail_make(r, err);
+        return mn_mirror_fail_make(r, err);
     }
-    mirror_begin(r, MN_SAY_LAYOUT);
+    mn_mirror_begin(r, MN_SAY_LAYOUT);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, group);
     mn_put_compile(&r->out, &told);
     mn_free(sent);
-    mirror_end(r);
-    mirror_flush(r);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
     o->kept.size = sizeof o->kept;
-    mn_status st = r->inner->memory_layout(mirror_of(d)->inner, in, group, &o->kept, err);
+    mn_status st = r->inner->memory_layout(mn_mirror_of(d)->inner, in, group, &o->kept, err);
     mn_sealed_free(pages);
     const mn_status theirs = check_layouts(r, &o->kept, st ? NULL : err);
     st = st ? st : theirs;
     if (st) {
-        tell_free(r, o->id);
+        mn_mirror_tell_free(r, o->id);
         mn_free(o);
     } else {
         mn_memory_layout all = o->kept;
@@ -650,8 +660,8 @@ static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group
         all.cookie = (uint64_t)(uintptr_t)o;
         all.size = MN_MIN(room, (uint32_t)sizeof all);
         memcpy(out, &all, all.size);
-        o->next = mirror_of(d)->next;
-        mirror_of(d)->next = o;
+        o->next = mn_mirror_of(d)->next;
+        mn_mirror_of(d)->next = o;
     }
     pthread_mutex_unlock(&r->lock);
     return st;
@@ -660,29 +670,29 @@ static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group
 static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *layout,
                              const mn_page_copy *copies, uint32_t n, uint32_t stride,
                              mn_event **event, mn_error *err) {
-    mn_ranks *r = mirror_of(q)->r;
-    object *l = mirror_of((const void *)(uintptr_t)layout->cookie);
+    mn_ranks *r = mn_mirror_of(q)->r;
+    mn_mirror_object *l = mn_mirror_of((const void *)(uintptr_t)layout->cookie);
     pthread_mutex_lock(&r->lock);
-    mirror_begin(r, MN_SAY_PAGES);
-    mn_put_u32(&r->out, mirror_of(q)->id);
-    mn_put_u32(&r->out, mirror_of(kv)->id);
+    mn_mirror_begin(r, MN_SAY_PAGES);
+    mn_put_u32(&r->out, mn_mirror_of(q)->id);
+    mn_put_u32(&r->out, mn_mirror_of(kv)->id);
     mn_put_u32(&r->out, l->id);
     mn_put_u32(&r->out, n);
     for (uint32_t i = 0; i < n; i++)
         mn_put(&r->out, (const char *)copies + (size_t)i * stride, sizeof *copies);
-    mirror_end(r);
+    mn_mirror_end(r);
     const mn_memory_layout own = l->kept; /* of this call */
-    const mn_status st = r->inner->memory_copy(mirror_of(q)->inner, mirror_of(kv)->inner, &own,
-                                               copies, n, stride, event, err);
+    const mn_status st = r->inner->memory_copy(mn_mirror_of(q)->inner, mn_mirror_of(kv)->inner,
+                                               &own, copies, n, stride, event, err);
     if (st)
-        mirror_forget(r);
+        mn_mirror_forget(r);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 /* ---- programs -------------------------------------------------------------------------------- */
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
-    mn_ranks *r = mirror_of(d)->r;
+    mn_ranks *r = mn_mirror_of(d)->r;
     mn_sealed *pages;
     mn_memory_use *sent;
     mn_compile told;
@@ -690,50 +700,50 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     mn_program *inner = NULL;
     if (!in)
         return MN_OUT_OF_MEMORY;
-    object *o = mirror_make(r, PROGRAM, true);
+    mn_mirror_object *o = mn_mirror_make(r, MN_MIRROR_PROGRAM, true);
     if (!o) {
         mn_sealed_free(pages);
         mn_free(sent);
-        return fail_make(r, err);
+        return mn_mirror_fail_make(r, err);
     }
     o->n_symbols = c->graph->n_symbols;
-    mirror_begin(r, MN_SAY_COMPILE);
+    mn_mirror_begin(r, MN_SAY_COMPILE);
     mn_put_u32(&r->out, o->id);
-    mn_put_u32(&r->out, c->weights ? mirror_of(c->weights)->id : 0);
+    mn_put_u32(&r->out, c->weights ? mn_mirror_of(c->weights)->id : 0);
     mn_put_compile(&r->out, &told);
     mn_free(sent);
-    mirror_end(r);
-    mirror_flush(r);
-    const mn_status st = r->inner->compile(mirror_of(d)->inner, in, &inner, err);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
+    const mn_status st = r->inner->compile(mn_mirror_of(d)->inner, in, &inner, err);
     mn_sealed_free(pages);
     o->inner = inner;
     *out = (mn_program *)(void *)o;
-    return mirror_finish(o, st, err);
+    return mn_mirror_finish(o, st, err);
 }
 
 static void program_free(mn_program *p) {
-    mirror_release(mirror_of(p));
+    mn_mirror_release(mn_mirror_of(p));
 }
 
 static mn_status context_create(mn_program *p, const mn_context_params *params, mn_context **out,
                                 mn_error *err) {
-    mn_ranks *r = mirror_of(p)->r;
+    mn_ranks *r = mn_mirror_of(p)->r;
     mn_context *inner = NULL;
-    object *o = mirror_make(r, CONTEXT, true);
+    mn_mirror_object *o = mn_mirror_make(r, MN_MIRROR_CONTEXT, true);
     if (!o)
-        return fail_make(r, err);
-    o->n_symbols = mirror_of(p)->n_symbols;
-    mirror_begin(r, MN_SAY_CONTEXT);
+        return mn_mirror_fail_make(r, err);
+    o->n_symbols = mn_mirror_of(p)->n_symbols;
+    mn_mirror_begin(r, MN_SAY_CONTEXT);
     mn_put_u32(&r->out, o->id);
-    mn_put_u32(&r->out, mirror_of(p)->id);
-    mn_put_u32(&r->out, mirror_of(params->queue)->id);
-    mirror_end(r);
-    mirror_flush(r);
-    const mn_status st = mn_usual_context(r->inner, mirror_of(p)->inner,
-                                          mirror_of(params->queue)->inner, &inner, err);
+    mn_put_u32(&r->out, mn_mirror_of(p)->id);
+    mn_put_u32(&r->out, mn_mirror_of(params->queue)->id);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
+    const mn_status st = mn_usual_context(r->inner, mn_mirror_of(p)->inner,
+                                          mn_mirror_of(params->queue)->inner, &inner, err);
     o->inner = inner;
     *out = (mn_context *)(void *)o;
-    return mirror_finish(o, st, err);
+    return mn_mirror_finish(o, st, err);
 }
 
 /* The bindings with the member's buffers; NULL: out of memory, or pinned memory is among them. */
@@ -742,7 +752,7 @@ static mn_binding *inner_bindings(mn_ranks *r, const mn_binding *given, uint32_t
     mn_binding *all = mn_calloc(n + 1, sizeof *all);
     for (uint32_t i = 0; all && i < n; i++) {
         memcpy(&all[i], (const char *)given + (size_t)i * stride, sizeof *all);
-        const object *buffer = mirror_of(all[i].buffer);
+        const mn_mirror_object *buffer = mn_mirror_of(all[i].buffer);
         if (!buffer->id) {
             mn_free(all);
             return NULL;
@@ -758,23 +768,23 @@ static mn_binding *inner_bindings(mn_ranks *r, const mn_binding *given, uint32_t
 
 static mn_status context_bind(mn_context *ctx, uint32_t set, const mn_binding *given, uint32_t n,
                               uint32_t stride, mn_error *err) {
-    mn_ranks *r = mirror_of(ctx)->r;
+    mn_ranks *r = mn_mirror_of(ctx)->r;
     pthread_mutex_lock(&r->lock);
-    mirror_begin(r, MN_SAY_BIND);
-    mn_put_u32(&r->out, mirror_of(ctx)->id);
+    mn_mirror_begin(r, MN_SAY_BIND);
+    mn_put_u32(&r->out, mn_mirror_of(ctx)->id);
     mn_put_u32(&r->out, set);
     mn_put_u32(&r->out, n);
     mn_binding *all = inner_bindings(r, given, n, stride);
     mn_status st = MN_OK;
     if (!all) {
-        mirror_forget(r);
+        mn_mirror_forget(r);
         st = mn_fail(err, MN_UNSUPPORTED, "host memory cannot be bound on several ranks");
     } else {
-        mirror_end(r);
-        mirror_flush(r);
-        st = r->inner->context_bind(mirror_of(ctx)->inner, set, all, n, sizeof *all,
+        mn_mirror_end(r);
+        mn_mirror_flush(r);
+        st = r->inner->context_bind(mn_mirror_of(ctx)->inner, set, all, n, sizeof *all,
                                     err); /* a copy */
-        const mn_status theirs = answers(r, st ? NULL : err);
+        const mn_status theirs = mn_mirror_answers(r, st ? NULL : err);
         st = st ? st : theirs;
     }
     pthread_mutex_unlock(&r->lock);
@@ -784,23 +794,23 @@ static mn_status context_bind(mn_context *ctx, uint32_t set, const mn_binding *g
 
 /* A step, or the making of one. Its wishes stay here: a deadline that one rank keeps and another
  * does not would let members wait for each other in different steps. */
-static void tell_step(const object *ctx, uint32_t say, const mn_step *step) {
+static void tell_step(const mn_mirror_object *ctx, uint32_t say, const mn_step *step) {
     mn_ranks *r = ctx->r;
-    mirror_begin(r, say);
+    mn_mirror_begin(r, say);
     mn_put_u32(&r->out, ctx->id);
     mn_put_u32(&r->out, step->set);
     mn_put(&r->out, step->values, ctx->n_symbols * sizeof *step->values);
-    mirror_end(r);
-    mirror_flush(r);
+    mn_mirror_end(r);
+    mn_mirror_flush(r);
 }
 
 static mn_status context_prepare(mn_context *ctx, const mn_step *step, mn_error *err) {
-    const object *o = mirror_of(ctx);
+    const mn_mirror_object *o = mn_mirror_of(ctx);
     mn_ranks *r = o->r;
     pthread_mutex_lock(&r->lock);
     tell_step(o, MN_SAY_PREPARE, step);
     const mn_status st = mn_usual_prepare(r->inner, o->inner, step->set, step->values, err);
-    const mn_status theirs = answers(r, st ? NULL : err);
+    const mn_status theirs = mn_mirror_answers(r, st ? NULL : err);
     pthread_mutex_unlock(&r->lock);
     return st ? st : theirs;
 }
@@ -815,14 +825,14 @@ static mn_status check_step(const mn_step *step, mn_error *err) {
 /* The step is under way on the others before it begins here, since members wait for each other in
  * it. */
 static mn_status execute(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
-    const object *o = mirror_of(ctx);
+    const mn_mirror_object *o = mn_mirror_of(ctx);
     mn_ranks *r = o->r;
     mn_status st = check_step(step, err);
     if (st)
         return st;
     pthread_mutex_lock(&r->lock);
     tell_step(o, MN_SAY_EXECUTE, step);
-    st = r->broken ? fail_broken(r, err) : MN_OK;
+    st = r->broken ? mn_mirror_fail_broken(r, err) : MN_OK;
     if (!st)
         st = mn_usual_execute(r->inner, o->inner, step->set, step->values, event, err);
     pthread_mutex_unlock(&r->lock);
@@ -832,7 +842,7 @@ static mn_status execute(mn_context *ctx, const mn_step *step, mn_event **event,
 /* The others execute as ever. */
 static mn_status profile(mn_context *ctx, const mn_step *step, mn_profile_unit *units,
                          uint32_t stride, uint32_t *n, mn_error *err) {
-    const object *o = mirror_of(ctx);
+    const mn_mirror_object *o = mn_mirror_of(ctx);
     mn_ranks *r = o->r;
     const mn_profile *p = r->params.device->plugin->profile;
     mn_status st = check_step(step, err);
@@ -847,7 +857,7 @@ static mn_status profile(mn_context *ctx, const mn_step *step, mn_profile_unit *
 }
 
 static void context_free(mn_context *c) {
-    mirror_release(mirror_of(c));
+    mn_mirror_release(mn_mirror_of(c));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
