@@ -22,7 +22,7 @@
 #define SURE_BYTES (UINT64_C(256) << 20)   /* rates: older bytes count half */
 #define UNMEASURED 10.0                    /* ns per byte: 100 MB/s */
 #define QUIET_NS (SECOND / 4)              /* without a block, until the open pack gets its name */
-enum { PAUSE_S = 60, FEW = 2, NONE = -1 };
+enum { PAUSE_S = 60, FEW = 2, MN_DISK_NONE = -1 };
 
 /* A block in a file; or (pack NONE) one that waits to be written or is in the open pack. */
 typedef struct {
@@ -30,13 +30,13 @@ typedef struct {
     int32_t next;         /* with the same head; or the next free one */
     int32_t pack;         /* NONE: it has no file yet */
     int32_t next_in_pack; /* also of those without a file */
-} entry;
+} mn_disk_entry;
 
 typedef struct {
     uint64_t name[2];
     int32_t first; /* entry */
     bool used, seen;
-} pack;
+} mn_disk_pack;
 
 typedef struct block {
     struct block *next;
@@ -58,6 +58,16 @@ struct mn_disk_load {
     int32_t pack;
 };
 
+typedef struct {
+    mn_disk_entry *entries;
+    size_t n_entries, cap_entries;
+    int32_t free_entry, pending; /* pending: the first without a file */
+    int32_t *heads;              /* [n_heads], a power of 2 */
+    uint32_t n_heads, n_known;
+    mn_disk_pack *packs;
+    size_t n_packs, cap_packs;
+} mn_disk_index;
+
 struct mn_disk {
     mn_disk_folder folder;
     uint64_t most, group_bytes[32];
@@ -66,14 +76,7 @@ struct mn_disk {
     pthread_cond_t work, done; /* for the thread; for others */
     pthread_t thread;
     bool started, closing, look, flushing, paused_said;
-    /* the index */
-    entry *entries;
-    size_t n_entries, cap_entries;
-    int32_t free_entry, pending; /* pending: the first without a file */
-    int32_t *heads;              /* [n_heads], a power of 2 */
-    uint32_t n_heads, n_known;
-    pack *packs;
-    size_t n_packs, cap_packs;
+    mn_disk_index index;
     uint64_t scanned; /* mn_disk_folder_changed at the last scan */
     /* lists */
     block *writes, **writes_end;
@@ -90,139 +93,145 @@ struct mn_disk {
 };
 
 /* ---- the index: under the lock --------------------------------------------------------------- */
-static int32_t *disk_head(const mn_disk *d, const uint64_t h[2]) {
-    return &d->heads[h[0] & (d->n_heads - 1)];
+static int32_t *index_head(const mn_disk_index *x, const uint64_t h[2]) {
+    return &x->heads[h[0] & (x->n_heads - 1)];
 }
 
-static int32_t disk_find(const mn_disk *d, const uint64_t h[2]) {
-    int32_t i = d->n_heads ? *disk_head(d, h) : NONE;
-    while (i >= 0 && memcmp(d->entries[i].row.hash, h, sizeof d->entries[i].row.hash))
-        i = d->entries[i].next;
+static int32_t mn_disk_index_find(const mn_disk_index *x, const uint64_t h[2]) {
+    int32_t i = x->n_heads ? *index_head(x, h) : MN_DISK_NONE;
+    while (i >= 0 && memcmp(x->entries[i].row.hash, h, sizeof x->entries[i].row.hash))
+        i = x->entries[i].next;
     return i;
 }
 
 /* Twice as many heads; false: out of memory. */
-static bool grow_heads(mn_disk *d) {
-    const uint32_t n = d->n_heads ? 2 * d->n_heads : 1024;
+static bool grow_heads(mn_disk_index *x) {
+    const uint32_t n = x->n_heads ? 2 * x->n_heads : 1024;
     int32_t *heads = mn_alloc(n, sizeof *heads);
     if (!heads)
         return false;
     memset(heads, 0xff, n * sizeof *heads);
-    for (uint32_t k = 0; k < d->n_heads; k++)
-        for (int32_t i = d->heads[k], next; i >= 0; i = next) {
-            int32_t *to = &heads[d->entries[i].row.hash[0] & (n - 1)];
-            next = d->entries[i].next;
-            d->entries[i].next = *to;
+    for (uint32_t k = 0; k < x->n_heads; k++)
+        for (int32_t i = x->heads[k], next; i >= 0; i = next) {
+            int32_t *to = &heads[x->entries[i].row.hash[0] & (n - 1)];
+            next = x->entries[i].next;
+            x->entries[i].next = *to;
             *to = i;
         }
-    mn_free(d->heads);
-    d->heads = heads;
-    d->n_heads = n;
+    mn_free(x->heads);
+    x->heads = heads;
+    x->n_heads = n;
     return true;
 }
 
-static int32_t new_entry(mn_disk *d) {
-    void *entries = d->entries;
-    const int32_t i = d->free_entry;
+static int32_t new_entry(mn_disk_index *x) {
+    void *entries = x->entries;
+    const int32_t i = x->free_entry;
     if (i >= 0) {
-        d->free_entry = d->entries[i].next;
+        x->free_entry = x->entries[i].next;
         return i;
     }
-    if (d->n_entries >= INT32_MAX ||
-        !mn_grow(&entries, &d->cap_entries, d->n_entries + 1, sizeof *d->entries))
-        return NONE;
-    d->entries = entries;
-    return (int32_t)d->n_entries++;
+    if (x->n_entries >= INT32_MAX ||
+        !mn_grow(&entries, &x->cap_entries, x->n_entries + 1, sizeof *x->entries))
+        return MN_DISK_NONE;
+    x->entries = entries;
+    return (int32_t)x->n_entries++;
 }
 
 /* The list that the entry is in: of its pack, or of those without a file. */
-static int32_t *list_with(mn_disk *d, int32_t pack_at) {
-    return pack_at < 0 ? &d->pending : &d->packs[pack_at].first;
+static int32_t *list_with(mn_disk_index *x, int32_t pack_at) {
+    return pack_at < 0 ? &x->pending : &x->packs[pack_at].first;
 }
 
 /* NONE: out of memory; it is as if the block were not there. */
-static int32_t disk_insert(mn_disk *d, const mn_pack_row *row, int32_t pack_at) {
-    if (d->n_known >= d->n_heads && !grow_heads(d))
-        return NONE;
-    const int32_t i = new_entry(d);
+static int32_t mn_disk_index_insert(mn_disk_index *x, const mn_pack_row *row, int32_t pack_at) {
+    if (x->n_known >= x->n_heads && !grow_heads(x))
+        return MN_DISK_NONE;
+    const int32_t i = new_entry(x);
     if (i < 0)
-        return NONE;
-    int32_t *head = disk_head(d, row->hash);
-    int32_t *list = list_with(d, pack_at);
-    d->entries[i] = (entry){.row = *row, .next = *head, .pack = pack_at, .next_in_pack = *list};
+        return MN_DISK_NONE;
+    int32_t *head = index_head(x, row->hash);
+    int32_t *list = list_with(x, pack_at);
+    x->entries[i] =
+        (mn_disk_entry){.row = *row, .next = *head, .pack = pack_at, .next_in_pack = *list};
     *head = i;
     *list = i;
-    d->n_known++;
+    x->n_known++;
     return i;
 }
 
 /* Off its chain; the caller takes it off its list. */
-static void disk_forget(mn_disk *d, int32_t i) {
-    int32_t *at = disk_head(d, d->entries[i].row.hash);
+static void index_forget(mn_disk_index *x, int32_t i) {
+    int32_t *at = index_head(x, x->entries[i].row.hash);
     while (*at != i)
-        at = &d->entries[*at].next;
-    *at = d->entries[i].next;
-    d->entries[i].next = d->free_entry;
-    d->free_entry = i;
-    d->n_known--;
+        at = &x->entries[*at].next;
+    *at = x->entries[i].next;
+    x->entries[i].next = x->free_entry;
+    x->free_entry = i;
+    x->n_known--;
 }
 
-static void unlist(mn_disk *d, int32_t i) {
-    int32_t *at = list_with(d, d->entries[i].pack);
+static void unlist(mn_disk_index *x, int32_t i) {
+    int32_t *at = list_with(x, x->entries[i].pack);
     while (*at != i)
-        at = &d->entries[*at].next_in_pack;
-    *at = d->entries[i].next_in_pack;
+        at = &x->entries[*at].next_in_pack;
+    *at = x->entries[i].next_in_pack;
 }
 
-static void forget_pack(mn_disk *d, int32_t at) {
-    for (int32_t i = d->packs[at].first, next; i >= 0; i = next) {
-        next = d->entries[i].next_in_pack;
-        disk_forget(d, i);
+static void mn_disk_index_remove(mn_disk_index *x, int32_t i) {
+    unlist(x, i);
+    index_forget(x, i);
+}
+
+static void mn_disk_index_forget_pack(mn_disk_index *x, int32_t at) {
+    for (int32_t i = x->packs[at].first, next; i >= 0; i = next) {
+        next = x->entries[i].next_in_pack;
+        index_forget(x, i);
     }
-    d->packs[at] = (pack){.first = NONE};
+    x->packs[at] = (mn_disk_pack){.first = MN_DISK_NONE};
 }
 
-static bool pack_is(const mn_disk *d, int32_t at, const uint64_t name[2]) {
-    return at >= 0 && d->packs[at].used &&
-           !memcmp(d->packs[at].name, name, sizeof d->packs[at].name);
+static bool mn_disk_index_is_pack(const mn_disk_index *x, int32_t at, const uint64_t name[2]) {
+    return at >= 0 && x->packs[at].used &&
+           !memcmp(x->packs[at].name, name, sizeof x->packs[at].name);
 }
 
 /* Mostly its last block, whose hash the name begins with, is known to be in it. */
-static int32_t find_pack(const mn_disk *d, const uint64_t name[2]) {
-    for (int32_t i = d->n_heads ? *disk_head(d, name) : NONE; i >= 0; i = d->entries[i].next)
-        if (pack_is(d, d->entries[i].pack, name))
-            return d->entries[i].pack;
-    for (size_t i = 0; i < d->n_packs; i++)
-        if (pack_is(d, (int32_t)i, name))
+static int32_t mn_disk_index_find_pack(const mn_disk_index *x, const uint64_t name[2]) {
+    for (int32_t i = x->n_heads ? *index_head(x, name) : MN_DISK_NONE; i >= 0;
+         i = x->entries[i].next)
+        if (mn_disk_index_is_pack(x, x->entries[i].pack, name))
+            return x->entries[i].pack;
+    for (size_t i = 0; i < x->n_packs; i++)
+        if (mn_disk_index_is_pack(x, (int32_t)i, name))
             return (int32_t)i;
-    return NONE;
+    return MN_DISK_NONE;
 }
 
-static int32_t new_pack(mn_disk *d, const uint64_t name[2]) {
-    void *packs = d->packs;
+static int32_t mn_disk_index_new_pack(mn_disk_index *x, const uint64_t name[2]) {
+    void *packs = x->packs;
     size_t at = 0;
-    while (at < d->n_packs && d->packs[at].used)
+    while (at < x->n_packs && x->packs[at].used)
         at++;
-    if (at == d->n_packs && !mn_grow(&packs, &d->cap_packs, at + 1, sizeof *d->packs))
-        return NONE;
-    d->packs = packs;
-    if (at == d->n_packs)
-        d->n_packs++;
-    d->packs[at] = (pack){.name = {name[0], name[1]}, .first = NONE, .used = true, .seen = true};
+    if (at == x->n_packs && !mn_grow(&packs, &x->cap_packs, at + 1, sizeof *x->packs))
+        return MN_DISK_NONE;
+    x->packs = packs;
+    if (at == x->n_packs)
+        x->n_packs++;
+    x->packs[at] = (mn_disk_pack){
+        .name = {name[0], name[1]}, .first = MN_DISK_NONE, .used = true, .seen = true};
     return (int32_t)at;
 }
 
 /* A block of a pack. Of two files with the block the one with more groups is known. */
-static void add_row(mn_disk *d, const mn_pack_row *row, int32_t pack_at) {
-    const int32_t i = disk_find(d, row->hash);
-    if (i >= 0 && d->entries[i].pack >= 0 &&
-        (d->entries[i].row.groups & row->groups) == row->groups)
+static void mn_disk_index_add(mn_disk_index *x, const mn_pack_row *row, int32_t pack_at) {
+    const int32_t i = mn_disk_index_find(x, row->hash);
+    if (i >= 0 && x->entries[i].pack >= 0 &&
+        (x->entries[i].row.groups & row->groups) == row->groups)
         return;
-    if (i >= 0) {
-        unlist(d, i);
-        disk_forget(d, i);
-    }
-    disk_insert(d, row, pack_at);
+    if (i >= 0)
+        mn_disk_index_remove(x, i);
+    mn_disk_index_insert(x, row, pack_at);
 }
 
 static void pack_name(const uint64_t name[2], char to[MN_PACK_NAME]) {
@@ -269,9 +278,9 @@ static mn_status learn_pack(void *arg, const char *text) {
     if (!name_of(text, name))
         return MN_OK;
     pthread_mutex_lock(&d->lock);
-    const int32_t known = find_pack(d, name);
+    const int32_t known = mn_disk_index_find_pack(&d->index, name);
     if (known >= 0)
-        d->packs[known].seen = true;
+        d->index.packs[known].seen = true;
     pthread_mutex_unlock(&d->lock);
     const int fd = known >= 0 ? -1 : mn_disk_folder_open_pack(&d->folder, text);
     if (fd < 0)
@@ -283,9 +292,9 @@ static mn_status learn_pack(void *arg, const char *text) {
     if (st == MN_BAD_FILE)
         refuse_pack(d, text, why.msg);
     pthread_mutex_lock(&d->lock);
-    const int32_t at = st ? NONE : new_pack(d, name);
+    const int32_t at = st ? MN_DISK_NONE : mn_disk_index_new_pack(&d->index, name);
     for (uint32_t i = 0; i < n && at >= 0; i++)
-        add_row(d, &rows[i], at);
+        mn_disk_index_add(&d->index, &rows[i], at);
     pthread_mutex_unlock(&d->lock);
     mn_free(rows);
     return MN_OK;
@@ -297,15 +306,15 @@ static void disk_scan(mn_disk *d) {
     if (changed && changed == d->scanned)
         return;
     pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_packs; i++)
-        d->packs[i].seen = false;
+    for (size_t i = 0; i < d->index.n_packs; i++)
+        d->index.packs[i].seen = false;
     pthread_mutex_unlock(&d->lock);
     if (mn_disk_folder_scan(&d->folder, learn_pack, d))
         return;
     pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_packs; i++)
-        if (d->packs[i].used && !d->packs[i].seen)
-            forget_pack(d, (int32_t)i);
+    for (size_t i = 0; i < d->index.n_packs; i++)
+        if (d->index.packs[i].used && !d->index.packs[i].seen)
+            mn_disk_index_forget_pack(&d->index, (int32_t)i);
     pthread_mutex_unlock(&d->lock);
     d->scanned = changed;
 }
@@ -315,9 +324,9 @@ static void disk_scan(mn_disk *d) {
 static void measure_disk(mn_disk *d) {
     char name[MN_PACK_NAME];
     struct stat st;
-    if (!d->n_packs)
+    if (!d->index.n_packs)
         return;
-    pack_name(d->packs[0].name, name);
+    pack_name(d->index.packs[0].name, name);
     const int fd = mn_disk_folder_open_pack(&d->folder, name);
     char *to = mn_alloc(SAMPLE_BYTES, 1);
     if (fd >= 0 && to && !fstat(fd, &st)) {
@@ -339,13 +348,12 @@ static void measure_disk(mn_disk *d) {
  * that still wait keep waiting. */
 static void settle_pending(mn_disk *d, const mn_pack_writer *w, int32_t at) {
     for (uint32_t i = 0; i < w->n; i++) {
-        const int32_t e = disk_find(d, w->rows[i].hash);
-        if (e >= 0 && d->entries[e].pack < 0) {
-            unlist(d, e);
-            disk_forget(d, e);
+        const int32_t e = mn_disk_index_find(&d->index, w->rows[i].hash);
+        if (e >= 0 && d->index.entries[e].pack < 0) {
+            mn_disk_index_remove(&d->index, e);
         }
         if (at >= 0)
-            add_row(d, &w->rows[i], at);
+            mn_disk_index_add(&d->index, &w->rows[i], at);
     }
 }
 
@@ -359,7 +367,7 @@ static void disk_pause(mn_disk *d, const mn_error *why) {
 
 static void drop_open(mn_disk *d) {
     pthread_mutex_lock(&d->lock);
-    settle_pending(d, &d->open, NONE);
+    settle_pending(d, &d->open, MN_DISK_NONE);
     d->counts.n_dropped += d->open.n;
     pthread_mutex_unlock(&d->lock);
     mn_disk_folder_remove(&d->folder, d->open_name);
@@ -395,10 +403,10 @@ static void close_pack(mn_disk *d) {
         return;
     }
     pthread_mutex_lock(&d->lock);
-    const int32_t old = find_pack(d, named);
+    const int32_t old = mn_disk_index_find_pack(&d->index, named);
     if (old >= 0)
-        forget_pack(d, old);
-    settle_pending(d, w, new_pack(d, named));
+        mn_disk_index_forget_pack(&d->index, old);
+    settle_pending(d, w, mn_disk_index_new_pack(&d->index, named));
     d->counts.bytes_written += w->at;
     pthread_mutex_unlock(&d->lock);
     const uint64_t bytes = w->at;
@@ -416,10 +424,9 @@ static mn_status open_pack(mn_disk *d, mn_error *err) {
 /* What could not be written is not waited for. */
 static void forget_block(mn_disk *d, const block *b) {
     pthread_mutex_lock(&d->lock);
-    const int32_t e = disk_find(d, b->hash);
-    if (e >= 0 && d->entries[e].pack < 0) {
-        unlist(d, e);
-        disk_forget(d, e);
+    const int32_t e = mn_disk_index_find(&d->index, b->hash);
+    if (e >= 0 && d->index.entries[e].pack < 0) {
+        mn_disk_index_remove(&d->index, e);
     }
     d->counts.n_dropped++;
     pthread_mutex_unlock(&d->lock);
@@ -515,8 +522,8 @@ static void lose_pack(mn_disk *d, int32_t at, const uint64_t name[2], mn_status 
     if (st == MN_BAD_FILE)
         refuse_pack(d, text, why);
     pthread_mutex_lock(&d->lock);
-    if (pack_is(d, at, name))
-        forget_pack(d, at);
+    if (mn_disk_index_is_pack(&d->index, at, name))
+        mn_disk_index_forget_pack(&d->index, at);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -531,8 +538,8 @@ static void count_read(mn_disk *d, uint64_t ns, uint64_t bytes) {
 }
 
 /* The next block of the load. The entry is a copy: the index may change meanwhile. */
-static mn_status load_block(mn_disk *d, mn_disk_load *x, const entry *e, const uint64_t name[2],
-                            block **out) {
+static mn_status load_block(mn_disk *d, mn_disk_load *x, const mn_disk_entry *e,
+                            const uint64_t name[2], block **out) {
     mn_error why = MN_ERROR_INIT;
     block *b = mn_calloc(1, sizeof *b);
     if (b)
@@ -560,12 +567,12 @@ static mn_status load_block(mn_disk *d, mn_disk_load *x, const entry *e, const u
 
 /* Reads one block; called and left with the lock. */
 static void read_for(mn_disk *d, mn_disk_load *x) {
-    const int32_t i = disk_find(d, x->hashes[x->n_read]);
+    const int32_t i = mn_disk_index_find(&d->index, x->hashes[x->n_read]);
     block *b = NULL;
     mn_status st = MN_IO_ERROR;
-    if (i >= 0 && d->entries[i].pack >= 0) {
-        const entry e = d->entries[i];
-        const pack p = d->packs[e.pack];
+    if (i >= 0 && d->index.entries[i].pack >= 0) {
+        const mn_disk_entry e = d->index.entries[i];
+        const mn_disk_pack p = d->index.packs[e.pack];
         x->reading = true;
         pthread_mutex_unlock(&d->lock);
         st = load_block(d, x, &e, p.name, &b);
@@ -675,8 +682,8 @@ mn_status mn_disk_open(const mn_disk_params *p, mn_disk **out, mn_error *err) {
         return mn_fail_memory(err, sizeof *d);
     d->most = p->most_bytes;
     d->n_groups = p->n_groups;
-    d->free_entry = NONE;
-    d->pending = NONE;
+    d->index.free_entry = MN_DISK_NONE;
+    d->index.pending = MN_DISK_NONE;
     d->open.fd = -1;
     d->folder = (mn_disk_folder){.top = -1, .own = -1};
     d->writes_end = &d->writes;
@@ -737,9 +744,9 @@ void mn_disk_close(mn_disk *d) {
     pthread_cond_destroy(&d->work);
     pthread_cond_destroy(&d->done);
     pthread_mutex_destroy(&d->lock);
-    mn_free(d->entries);
-    mn_free(d->heads);
-    mn_free(d->packs);
+    mn_free(d->index.entries);
+    mn_free(d->index.heads);
+    mn_free(d->index.packs);
     mn_free(d);
 }
 
@@ -758,8 +765,8 @@ uint64_t mn_disk_block_bytes(const mn_disk *d, uint32_t groups) {
 
 uint32_t mn_disk_has(mn_disk *d, const uint64_t hash[2]) {
     pthread_mutex_lock(&d->lock);
-    const int32_t i = disk_find(d, hash);
-    const uint32_t groups = i < 0 ? 0 : d->entries[i].row.groups;
+    const int32_t i = mn_disk_index_find(&d->index, hash);
+    const uint32_t groups = i < 0 ? 0 : d->index.entries[i].row.groups;
     pthread_mutex_unlock(&d->lock);
     return groups;
 }
@@ -794,8 +801,8 @@ void mn_disk_put(mn_disk *d, const uint64_t hash[2], uint32_t groups, char *byte
     }
     *b = (block){.hash = {hash[0], hash[1]}, .groups = groups, .bytes = bytes};
     pthread_mutex_lock(&d->lock);
-    if (disk_find(d, hash) < 0) /* else a file has other groups of it */
-        disk_insert(d, &row, NONE);
+    if (mn_disk_index_find(&d->index, hash) < 0) /* else a file has other groups of it */
+        mn_disk_index_insert(&d->index, &row, MN_DISK_NONE);
     *d->writes_end = b;
     d->writes_end = &b->next;
     d->waiting_bytes += mn_disk_block_bytes(d, groups);
@@ -822,7 +829,7 @@ mn_disk_load *mn_disk_load_begin(mn_disk *d, const uint64_t (*hashes)[2], uint32
     mn_disk_load *x = mn_calloc(1, sizeof *x);
     if (!x)
         return NULL;
-    *x = (mn_disk_load){.n = n, .fd = -1, .pack = NONE};
+    *x = (mn_disk_load){.n = n, .fd = -1, .pack = MN_DISK_NONE};
     x->ready_end = &x->ready;
     x->hashes = mn_alloc(n, sizeof *x->hashes);
     if (!x->hashes) {
