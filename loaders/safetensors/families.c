@@ -937,42 +937,35 @@ static const struct model_family families[] = {
      .tied = true,
      .prepare = family_t5_keys,
      .extra = family_t5},
+    {0},
 };
+
+/* Every list, each ended by {0}. */
+static const struct model_family *const lists[] = {families, state_families, latent_families};
 
 /* model_type of config.json to its row of the table; NULL: no such family. */
 const struct model_family *family_by_type(const char *model_type) {
-    for (size_t i = 0; i < MN_COUNT(families); i++)
-        if (!strcmp(families[i].model_type, model_type))
-            return &families[i];
-    for (const struct model_family *f = state_families; f->model_type; f++)
-        if (!strcmp(f->model_type, model_type))
-            return f;
-    for (const struct model_family *f = latent_families; f->model_type; f++)
+    const struct model_family *f;
+    for (size_t i = 0; (f = family_at(i)); i++)
         if (!strcmp(f->model_type, model_type))
             return f;
     return NULL;
 }
 
 const struct model_family *family_at(size_t i) {
-    if (i < MN_COUNT(families))
-        return &families[i];
-    i -= MN_COUNT(families);
-    for (const struct model_family *f = state_families; f->model_type; f++, i--)
-        if (!i)
-            return f;
+    for (size_t k = 0; k < MN_COUNT(lists); k++)
+        for (const struct model_family *f = lists[k]; f->model_type; f++, i--)
+            if (!i)
+                return f;
     return NULL;
 }
 
 mn_str family_list(mn_parsed *p) {
     mn_str list = {"", 0};
-    for (size_t i = 0; i < MN_COUNT(families) && list.ptr; i++) {
-        const struct model_family *f = &families[i];
-        list =
-            mn_parsed_printf(p, "%.*s%s%s", (int)list.len, list.ptr, i ? ", " : "", f->model_type);
+    const struct model_family *f;
+    for (size_t i = 0; list.ptr && (f = family_at(i)); i++) {
+        const char *comma = i ? ", " : "";
+        list = mn_parsed_printf(p, "%.*s%s%s", (int)list.len, list.ptr, comma, f->model_type);
     }
-    for (const struct model_family *f = state_families; f->model_type && list.ptr; f++)
-        list = mn_parsed_printf(p, "%.*s, %s", (int)list.len, list.ptr, f->model_type);
-    for (const struct model_family *f = latent_families; f->model_type && list.ptr; f++)
-        list = mn_parsed_printf(p, "%.*s, %s", (int)list.len, list.ptr, f->model_type);
     return list;
 }

@@ -118,6 +118,29 @@ def test_merged(scratch):
     logits(scratch, out, "llama.both", 1e-4, "both merged")
 
 
+def test_latent(scratch):
+    """A module that families with latent attention alone have: beside the model and merged."""
+    folder, merged = os.path.join(scratch, "latent"), os.path.join(scratch, "latent.gguf")
+    os.makedirs(folder)
+    with open(os.path.join(adapter("llama.small"), "adapter_config.json")) as f:
+        config = {**json.load(f), "r": 2, "lora_alpha": 4, "target_modules": ["q_a_proj"]}
+    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+        json.dump(config, f)
+    module = "base_model.model.model.layers.1.self_attn.q_a_proj.lora_%s.weight"
+    wave = [math.sin(i) / 4 for i in range(128)]
+    write_safetensors(os.path.join(folder, "adapter_model.safetensors"), {module % "A": ([2, 64], wave), module % "B": ([32, 2], wave[:64])})
+    minerva("convert", fixture("deepseek-v3"), "--merge", folder, "--type", "f32", "-o", merged)
+    rows = []
+    for model, lora in (fixture("deepseek-v3"), ()), (fixture("deepseek-v3"), ("--lora", folder)), (merged, ()):
+        out = os.path.join(scratch, "latent.safetensors")
+        minerva("logits", "--device", "reference", "-m", model, "--prompt-ids", "1,5,9,12", "-o", out, *lora)
+        rows.append(safetensors.read(out, "logits")[1])
+    length = math.sqrt(sum(v * v for v in rows[1]))
+    plain, error = (math.dist(rows[1], other) / length for other in (rows[0], rows[2]))
+    assert plain > 1e-3 and error <= 1e-4, (plain, error)
+    print("latent attention, merged: %.2g" % error)
+
+
 # ---- what is refused: a sentence that names the key or the tensor, and what was expected ----
 KEYS = [({"use_dora": True}, "use_dora"), ({"modules_to_save": ["lm_head"]}, "modules_to_save"), ({"bias": "all"}, "'bias'"), ({"peft_type": "LOHA"}, "peft_type"),
         ({"r": 0}, "'r'"), ({"r": 5}, "has 3 rows"), ({"lora_alpha": "x"}, "lora_alpha"), ({"lora_bias": True}, "lora_bias"), ({"init_lora_weights": "pissa"}, "init_lora_weights"),
@@ -179,5 +202,5 @@ def test_refused(scratch):
 
 
 with tempfile.TemporaryDirectory() as directory:
-    for test in test_forms, test_merged, test_refused:
+    for test in test_forms, test_merged, test_latent, test_refused:
         test(directory)
