@@ -104,7 +104,9 @@ struct model_family {
         {"mlp.switch_mlp.gate_proj", "ffn_gate_exps"}, {"mlp.switch_mlp.up_proj", "ffn_up_exps"},  \
         {"mlp.switch_mlp.down_proj", "ffn_down_exps"},
 
-/* families_state.c; ended by {0} */
+/* families_encoders.c; ended by {0} */
+extern const struct model_family encoder_families[];
+/* families_state.c; likewise */
 extern const struct model_family state_families[];
 /* families_latent.c; likewise */
 extern const struct model_family latent_families[];

@@ -28,7 +28,7 @@ def architectures():
     rows = re.findall(r'^MN_ARCH\("([^"]+)", \w+, (NULL|"[^"]+"),((?:\s*%s)+),' % STRINGS, read("runtime/model/archs.def"), re.M)
     return [(name, pre.strip('"'), joined(special)) for name, pre, special in rows]
 
-FAMILIES = ("families", "families_state", "families_latent")
+FAMILIES = ("families", "families_encoders", "families_state", "families_latent")
 
 
 def families():
