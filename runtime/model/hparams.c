@@ -123,150 +123,6 @@ static void find_mixers(const mn_canonical *m, mn_hparams *h, mn_layer_shape *la
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* A count of 0 is that of a layer without attention. */
-static mn_status check_mixer(const mn_hp_reader *r, int64_t i, bool attends, int64_t n_head_kv,
-                             bool told) {
-    const bool is_zero = n_head_kv == 0;
-    if (attends != is_zero || (!attends && !told))
-        return MN_OK;
-    return mn_fail(r->err, MN_BAD_FILE,
-                   "%s: %s.attention.head_count_kv is %lld in layer %lld, which has %s attention",
-                   r->m->path, r->arch, (long long)n_head_kv, (long long)i, attends ? "" : "no");
-}
-
-/* Query heads are shared out evenly among those of keys and values. */
-static mn_status check_heads(const mn_hp_reader *r, const mn_hparams *h, int64_t i, int64_t n_head,
-                             int64_t n_head_kv) {
-    char layer[32] = "";
-    if (n_head % n_head_kv == 0)
-        return MN_OK;
-    if (h->n_layer > 1)
-        snprintf(layer, sizeof layer, " (layer %lld)", (long long)i);
-    return mn_fail(r->err, MN_BAD_FILE,
-                   "%s: %s.attention.head_count %lld is not a multiple of "
-                   "%s.attention.head_count_kv %lld%s",
-                   r->m->path, r->arch, (long long)n_head, r->arch, (long long)n_head_kv, layer);
-}
-
-/* The head size of a file that does not say it. */
-static mn_status share_width(const mn_hp_reader *r, const mn_hparams *h, int64_t n_head,
-                             int64_t *head_dim) {
-    if (h->n_embd % n_head)
-        return mn_fail(r->err, MN_BAD_FILE,
-                       "%s: %s.embedding_length %lld is not a multiple of "
-                       "%s.attention.head_count %lld, and there is no %s.attention.key_length",
-                       r->m->path, r->arch, (long long)h->n_embd, r->arch, (long long)n_head,
-                       r->arch);
-    *head_dim = h->n_embd / n_head;
-    return MN_OK;
-}
-
-/* Whether no layer may be nothing but its state. */
-static bool all_attend(const mn_hparams *h) {
-    return h->state_group < 0 && !h->first_layer;
-}
-
-/* Heads of q and of k by layer; 0 where a layer has no attention. */
-static mn_status read_head_counts(const mn_hp_reader *r, const mn_hparams *h,
-                                  mn_layer_shape *layers) {
-    int64_t head[MN_MAX_LAYER] = {0};
-    int64_t kv[MN_MAX_LAYER] = {0};
-    const int64_t lo = all_attend(h);
-    bool told = false; /* which layers attend, by zeros */
-    mn_status st = mn_hp_each_int(r, "attention.head_count", h->n_layer, lo, 65536, head);
-    memcpy(kv, head, sizeof kv);
-    if (!st)
-        st = mn_hp_each_int(r, "attention.head_count_kv", h->n_layer, lo, 65536, kv);
-    for (int64_t i = 0; i < h->n_layer; i++)
-        told = told || !kv[i];
-    for (int64_t i = h->first_layer; i < h->n_layer && !st; i++) {
-        mn_layer_shape *l = &layers[i];
-        if (l->attends)
-            st = mn_hp_need(r, "attention.head_count", head[i]);
-        if (!st)
-            st = check_mixer(r, i, l->attends, kv[i], told);
-        if (st || !l->attends)
-            continue;
-        l->n_head = head[i];
-        l->n_head_kv = kv[i];
-        st = check_heads(r, h, i, head[i], kv[i]);
-    }
-    return st;
-}
-
-/* Heads of a layer with latent attention: that of keys is the latent row. */
-static mn_status check_latent(const mn_hp_reader *r, const mn_hparams *h, const mn_layer_shape *l) {
-    const int64_t row = h->latent.n_kv + h->latent.n_rot;
-    if (!h->latent.n_kv ||
-        (l->n_head_kv == 1 && l->head_dim_k == row && l->head_dim_v == h->latent.n_kv))
-        return MN_OK;
-    return mn_fail(r->err, MN_BAD_FILE,
-                   "%s: %s.attention.head_count_kv is %lld, key_length %lld, value_length %lld; "
-                   "expected 1, %lld, %lld: a latent row of kv_lora_rank and "
-                   "rope.dimension_count. Files that were made otherwise have to be made anew",
-                   r->m->path, r->arch, (long long)l->n_head_kv, (long long)l->head_dim_k,
-                   (long long)l->head_dim_v, (long long)row, (long long)h->latent.n_kv);
-}
-
-/* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
-static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
-                                    mn_layer_shape *layers) {
-    int64_t k[2] = {0};
-    int64_t v[2] = {0};
-    mn_status st = read_head_counts(r, h, layers);
-    if (!st)
-        st = mn_hp_int(r, "attention.key_length", 1, 65536, &k[0]);
-    if (!st)
-        st = mn_hp_int(r, "attention.value_length", 1, 65536, &v[0]);
-    k[1] = k[0];
-    v[1] = v[0];
-    if (!st)
-        st = mn_hp_int(r, "attention.key_length_swa", 1, 65536, &k[1]);
-    if (!st)
-        st = mn_hp_int(r, "attention.value_length_swa", 1, 65536, &v[1]);
-    for (int64_t i = 0; i < h->n_layer && !st; i++) {
-        mn_layer_shape *l = &layers[i];
-        const int swa = l->window > 0;
-        if (!l->attends)
-            continue;
-        l->head_dim_k = k[swa];
-        if (!l->head_dim_k)
-            st = share_width(r, h, l->n_head, &l->head_dim_k);
-        if (v[swa])
-            l->head_dim_v = v[swa];
-        else
-            l->head_dim_v = l->head_dim_k;
-        if (!st)
-            st = check_latent(r, h, l);
-    }
-    return st;
-}
-
-/* Sizes of latent attention, before those of heads, which are its row's: one head of keys. */
-static mn_status read_latent(const mn_hp_reader *r, mn_hparams *h) {
-    enum { BIG = 65536 };
-    mn_latent *l = &h->latent;
-    mn_status st = mn_hp_int(r, "attention.kv_lora_rank", 1, BIG, &l->n_kv);
-    if (st || !l->n_kv)
-        return st;
-    st = mn_hp_int(r, "attention.q_lora_rank", 0, BIG, &l->n_q);
-    if (!st)
-        st = mn_hp_need_int(r, "attention.key_length_mla", 1, BIG, &l->dim_k);
-    if (!st)
-        st = mn_hp_need_int(r, "attention.value_length_mla", 1, BIG, &l->dim_v);
-    if (!st)
-        st = mn_hp_need_int(r, "rope.dimension_count", 2, BIG, &l->n_rot);
-    if (!st)
-        st = mn_hp_real(r, "rope.scaling.yarn_log_multiplier", 0, 1e3, &l->yarn_log);
-    if (!st && (l->n_rot >= l->dim_k || l->dim_k % 2 || l->n_kv % 2))
-        st = mn_fail(r->err, MN_BAD_FILE,
-                     "%s: %s.rope.dimension_count is %lld, attention.key_length_mla %lld, "
-                     "kv_lora_rank %lld; expected even numbers, the second above the first",
-                     r->m->path, r->arch, (long long)l->n_rot, (long long)l->dim_k,
-                     (long long)l->n_kv);
-    return st;
-}
-
 /* Of a model with an encoder: the layers of both halves, and what the decoder begins with. */
 static mn_status read_halves(const mn_hp_reader *r, mn_hparams *h) {
     int64_t n = h->n_layer;
@@ -325,7 +181,7 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
     enum { BIG = 1 << 24 };
     int64_t ff[MN_MAX_LAYER] = {0};
     int64_t expert[MN_MAX_LAYER] = {0};
-    const int64_t lo = all_attend(h); /* else a layer may be nothing but its state */
+    const int64_t lo = mn_hp_all_attend(h); /* else a layer may be nothing but its state */
     mn_status st = mn_hp_each_int(r, "expert_feed_forward_length", h->n_layer, lo, BIG, expert);
     memcpy(ff, expert, sizeof ff); /* a model of experts alone may leave it out */
     if (!st)
@@ -544,90 +400,6 @@ static void scale_latent(const mn_hparams *h, mn_layer_shape *layers) {
         layers[i].attn_scale *= by * by;
 }
 
-/* The key as the checkpoint calls it. */
-static mn_str shown_key(const mn_hp_reader *r, const char *key) {
-    char full[64];
-    snprintf(full, sizeof full, "%s.%s", r->arch, key);
-    const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
-    if (e)
-        return mn_meta_shown_key(e);
-    return mn_str_of(key);
-}
-
-/* The last layers of these models read the keys and values of the last layer in front of them that
- * slides as they do. */
-static mn_status read_shared_caches(const mn_hp_reader *r, const mn_hparams *h,
-                                    mn_layer_shape *layers) {
-    int64_t n = 0;
-    mn_status st = mn_hp_int(r, "attention.shared_kv_layers", 0, h->n_layer, &n);
-    for (int64_t i = h->n_layer - n; i < h->n_layer && !st; i++) {
-        layers[i].shares = 1;
-        int64_t from = h->n_layer - n - 1;
-        while (from >= 0 && layers[from].window != layers[i].window)
-            from--;
-        if (from < 0)
-            st = mn_fail(r->err, MN_BAD_FILE,
-                         "%s: key %.*s is %lld: layer %lld has no layer of its window in front of "
-                         "these to share with",
-                         r->m->path, MN_STR_ARG(shown_key(r, "attention.shared_kv_layers")),
-                         (long long)n, (long long)i);
-    }
-    return st;
-}
-
-static void share_caches(const mn_hparams *h, mn_layer_shape *layers) {
-    for (int64_t i = 0; i < h->n_layer; i++) {
-        if (!layers[i].shares)
-            continue;
-        int64_t from = i - 1;
-        while (layers[from].shares || layers[from].window != layers[i].window)
-            from--;
-        layers[i].kv_group = layers[from].kv_group;
-        layers[i].kv_layer = layers[from].kv_layer;
-    }
-}
-
-/* One KV group per window and shape of keys and values, in the order of their first layers; behind
- * them one of all states. */
-static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers) {
-    uint32_t n_layers[MN_MAX_KV_GROUP] = {0};
-    const uint32_t most = MN_MAX_KV_GROUP - (h->state_group >= 0);
-    for (int64_t i = h->first_layer; i < h->n_layer; i++) {
-        mn_layer_shape *l = &layers[i];
-        if (!l->attends || l->shares)
-            continue;
-        const mn_kv_group want = {
-            .window = l->window,
-            .n_head_kv = l->n_head_kv,
-            .head_dim_k = l->head_dim_k,
-            .head_dim_v = l->head_dim_v,
-            .one_step = h->bidirectional,
-            .v_of_k = h->latent.n_kv > 0,
-            .text = i < h->n_encoder,
-        };
-        uint32_t at = 0;
-        while (at < h->n_kv && memcmp(&h->kv[at], &want, sizeof want))
-            at++;
-        if (at == most)
-            return mn_fail(r->err, MN_UNSUPPORTED,
-                           "%s: its layers keep keys and values in more than %u ways (window, "
-                           "%s.attention.head_count_kv, key_length)",
-                           r->m->path, most, r->arch);
-        h->kv[at] = want;
-        h->n_kv = MN_MAX(h->n_kv, at + 1);
-        l->kv_group = at;
-        l->kv_layer = n_layers[at]++;
-    }
-    share_caches(h, layers);
-    for (int64_t i = h->n_encoder; h->n_encoder && i < h->n_layer; i++)
-        layers[i].cross_layer = (uint32_t)i; /* behind what the encoder's layers keep */
-    if (h->state_group < 0)
-        return MN_OK;
-    h->state_group = (int32_t)h->n_kv;
-    h->kv[h->n_kv++] = (mn_kv_group){.state = 1};
-    return MN_OK;
-}
-
 /* Sizes of the states; whether they agree with the tensors is the graph's question. */
 static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
     enum { BIG = 1 << 24 };
@@ -663,7 +435,7 @@ static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
 
 static mn_status fail_ssm(const mn_hp_reader *r, const char *key, int64_t found, const char *what) {
     return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %lld, expected %s", r->m->path,
-                   MN_STR_ARG(shown_key(r, key)), (long long)found, what);
+                   MN_STR_ARG(mn_hp_shown_key(r, key)), (long long)found, what);
 }
 
 /* Whether some layer has a state of heads, not that of a convolution alone. */
@@ -709,9 +481,9 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
     find_mixers(r->m, h, layers);
     mn_status st = read_window(r, f, h, layers);
     if (!st)
-        st = read_latent(r, h);
+        st = mn_hp_read_latent(r, h);
     if (!st)
-        st = hparams_read_heads(r, h, layers);
+        st = mn_hp_read_heads(r, h, layers);
     if (!st)
         st = read_widths(r, h, layers);
     if (!st)
@@ -726,11 +498,11 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
         st = mn_rope_read(r, h, layers, f->swa_unscaled ? MN_ROPE_THETA_SAME : f->rope_theta_swa);
     scale_latent(h, layers);
     if (!st)
-        st = read_shared_caches(r, h, layers);
+        st = mn_hp_read_shared_caches(r, h, layers);
     if (!st)
         st = mn_hp_int(r, "embedding_length_per_layer_input", 0, 1 << 20, &h->n_of_layer);
     if (!st)
-        st = group_layers(r, h, layers);
+        st = mn_hp_group_layers(r, h, layers);
     h->ssm.heads_in_turn = f->heads_in_turn;
     if (!st)
         st = read_ssm(r, h);
@@ -831,7 +603,7 @@ static mn_status check_halves(const mn_hp_reader *r, mn_hparams *h) {
         return MN_OK;
     return mn_fail(r->err, MN_BAD_FILE,
                    "%s: key %.*s is %lld, expected an id of the vocabulary of %lld", r->m->path,
-                   MN_STR_ARG(shown_key(r, "decoder_start_token_id")), (long long)h->start_id,
+                   MN_STR_ARG(mn_hp_shown_key(r, "decoder_start_token_id")), (long long)h->start_id,
                    (long long)h->n_vocab);
 }
 

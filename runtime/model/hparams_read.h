@@ -1,4 +1,4 @@
-/* hparams_read.h -- {arch}.* keys out of metadata, for hparams.c and rope.c. An absent key leaves
+/* hparams_read.h -- {arch}.* keys out of metadata, for hparams*.c and rope.c. An absent key leaves
  * *out as it is; a wrong value is an error that names the key of the file. */
 #ifndef MN_HPARAMS_READ_H
 #define MN_HPARAMS_READ_H
@@ -38,4 +38,21 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
  * then. 0 = window layers rotate like the others. */
 mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
                        double theta_swa);
+
+/* ---- hparams_heads.c, hparams_caches.c: parts of a layer ------------------------------------- */
+/* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
+mn_status mn_hp_read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers);
+/* Sizes of latent attention, before those of heads, which are its row's: one head of keys. */
+mn_status mn_hp_read_latent(const mn_hp_reader *r, mn_hparams *h);
+/* Whether no layer may be nothing but its state. */
+bool mn_hp_all_attend(const mn_hparams *h);
+/* The last layers of these models read the keys and values of the last layer in front of them that
+ * slides as they do. */
+mn_status mn_hp_read_shared_caches(const mn_hp_reader *r, const mn_hparams *h,
+                                   mn_layer_shape *layers);
+/* One KV group per window and shape of keys and values, in the order of their first layers; behind
+ * them one of all states. */
+mn_status mn_hp_group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers);
+/* The key as the checkpoint calls it. */
+mn_str mn_hp_shown_key(const mn_hp_reader *r, const char *key);
 #endif
