@@ -252,8 +252,14 @@ static void curve(void *arg, uint32_t worker, uint32_t n_workers) {
     const float *table;
     const uint64_t last = v2_table(g, c->node, &table) - 1;
     const uint64_t n = v2_count(g, c->symbol, v2_tensor(g, in), 0);
-    for (uint64_t i = worker; i < n; i += n_workers)
-        y[i] = table[!(x[i] >= 0) ? 0 : x[i] >= (float)last ? last : (uint64_t)x[i]];
+    for (uint64_t i = worker; i < n; i += n_workers) {
+        uint64_t at = 0; /* of a NaN, too */
+        if (x[i] >= (float)last)
+            at = last;
+        else if (x[i] >= 0)
+            at = (uint64_t)x[i];
+        y[i] = table[at];
+    }
 }
 
 typedef void (*v2_fn)(void *arg, uint32_t worker, uint32_t n_workers);
