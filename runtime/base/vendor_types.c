@@ -15,6 +15,8 @@ static bool is_spelled(mn_str name) {
     bool dot = false;
     if (!name.ptr || name.len < 3 || name.len >= sizeof(((mn_vendor_type *)0)->spelled))
         return false;
+    if (!memcmp(name.ptr, "mn.", 3)) /* ours */
+        return false;
     if (name.ptr[0] < 'a' || name.ptr[0] > 'z' || name.ptr[name.len - 1] == '.')
         return false;
     for (uint64_t i = 0; i < name.len; i++) {
@@ -36,7 +38,7 @@ static mn_status check_type(const mn_vendor_types *list, const mn_type *t, bool 
     if (!is_spelled(t->name))
         return mn_fail(err, MN_BAD_INPUT,
                        "its type %u is misspelled: expected a-z, 0-9, _ and at least one '.', a "
-                       "letter first, at most 63 characters",
+                       "letter first, at most 63 characters, and no \"mn.\" in front",
                        i);
     if (!mn_is_vendor_type(t->dtype.id))
         return mn_fail(err, MN_BAD_INPUT, "its type %.*s has the id %u: expected one with bit 31",
