@@ -56,11 +56,11 @@ MUTANTS = [
     ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["cli devices"], "types with a large share are not measured"),
     # runtime/registry
     ("runtime/registry/note.c", "if (end > n)", "if (end > n + 1)", ["note"], "a note reaches a byte over its segment"),
-    ("runtime/registry/lost.c", "s->delay_ns * 2", "s->delay_ns", ["failover"], "the delay of a device that stays lost does not grow"),
-    ("runtime/registry/lost.c", "s->users--;", ";", ["failover"], "a device that was lost is in use for ever"),
+    ("runtime/registry/lost.c", "s->delay_ns * 2", "s->delay_ns", ["comeback"], "the delay of a device that stays lost does not grow"),
+    ("runtime/registry/lost.c", "s->users--;", ";", ["comeback"], "a device that was lost is in use for ever"),
     ("runtime/registry/search.c", "r->file_dev == rec->file_dev)", "r->file_dev != rec->file_dev)", ["registry"], "the same plugin by another path is loaded again"),
     ("runtime/registry/plugin_file.c", "if (end > bytes)", "if (end > bytes + 4096)", ["registry"], "a plugin that is cut short is opened"),
-    ("runtime/registry/lost.c", "now - s->revived_ns > reg->most_delay_ns", "now - s->revived_ns < reg->most_delay_ns", ["failover"], "a device that was well for long waits as one that fails again"),
+    ("runtime/registry/lost.c", "now - s->revived_ns > reg->most_delay_ns", "now - s->revived_ns < reg->most_delay_ns", ["comeback"], "a device that was well for long waits as one that fails again"),
     # runtime/model, runtime/graph
     ("runtime/model/rope.c", "hi = ceil(hi)", "hi = floor(hi)", ["rope"], "YaRN's ramp ends a pair early"),
     ("runtime/model/rope.c", "lo = floor(lo)", "lo = ceil(lo)", ["rope"], "YaRN's ramp begins a pair late"),
