@@ -23,17 +23,24 @@ static const mn_plane *planes_plane_of(const mn_parsed_tensor *t, uint32_t i) {
 
 /* ---- one by one -> one ----------------------------------------------------------------------- */
 
+enum { NO_LAYER = UINT32_MAX };
 static const struct {
     const char *stem;
     const char *joined;
+    bool top; /* of the model, not of a layer */
 } stems[] = {
-    {"ffn_gate", "ffn_gate_exps"},  {"ffn_up", "ffn_up_exps"},      {"ffn_down", "ffn_down_exps"},
-    {"attn_q_norm", "attn_q_norm"}, {"attn_k_norm", "attn_k_norm"},
+    {"ffn_gate", "ffn_gate_exps", false},
+    {"ffn_up", "ffn_up_exps", false},
+    {"ffn_down", "ffn_down_exps", false},
+    {"attn_q_norm", "attn_q_norm", false},
+    {"attn_k_norm", "attn_k_norm", false},
+    {"altup_proj", "altup_proj", true},
+    {"altup_unembd_proj", "altup_unembd_proj", true},
 };
 
-/* "blk.LAYER.STEM.NUMBER.ENDING" */
+/* "blk.LAYER.STEM.NUMBER.ENDING", or without a layer */
 typedef struct {
-    uint32_t layer;
+    uint32_t layer; /* or NO_LAYER */
     uint32_t stem;
     uint32_t number;
     mn_str ending; /* "weight" */
@@ -52,14 +59,17 @@ static bool planes_take_number(mn_str *s, uint32_t *out) {
 
 /* Reads a canonical name as a member's; false if it is none. */
 static bool take_member(mn_str name, member *m) {
-    if (!mn_str_begins(name, "blk."))
-        return false;
-    mn_str rest = {name.ptr + 4, name.len - 4};
-    if (!planes_take_number(&rest, &m->layer))
-        return false;
+    const bool top = !mn_str_begins(name, "blk.");
+    mn_str rest = name;
+    m->layer = NO_LAYER;
+    if (!top) {
+        rest = (mn_str){name.ptr + 4, name.len - 4};
+        if (!planes_take_number(&rest, &m->layer))
+            return false;
+    }
     for (m->stem = 0; m->stem < MN_COUNT(stems); m->stem++) {
         const uint64_t n = strlen(stems[m->stem].stem);
-        if (!mn_str_begins(rest, stems[m->stem].stem))
+        if (stems[m->stem].top != top || !mn_str_begins(rest, stems[m->stem].stem))
             continue;
         if (rest.len <= n)
             continue;
@@ -133,8 +143,11 @@ static mn_status planes_join(mn_parsed *p, const void **sorted, uint32_t n, mn_e
     if (first->n_dim >= MN_MAX_DIM || (first->planes && first->n_parts != 1))
         return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s' has too many dimensions",
                         MN_STR_ARG(first->native));
-    t.name =
-        mn_parsed_printf(p, "blk.%u.%s.%.*s", m.layer, stems[m.stem].joined, MN_STR_ARG(m.ending));
+    if (m.layer == NO_LAYER)
+        t.name = mn_parsed_printf(p, "%s.%.*s", stems[m.stem].joined, MN_STR_ARG(m.ending));
+    else
+        t.name = mn_parsed_printf(p, "blk.%u.%s.%.*s", m.layer, stems[m.stem].joined,
+                                  MN_STR_ARG(m.ending));
     mn_plane *planes = mn_tensor_planes(p, &t, n, n_planes);
     if (!t.name.ptr || !planes)
         return mnl_fail_memory(err);

@@ -7,6 +7,7 @@
 #include "family_keys.h"
 #include <float.h>
 #include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- access with a sticky status ------------------------------------------------------------- */
@@ -555,12 +556,25 @@ static void find_layers(config_reader *c) {
     }
 }
 
-/* One integer per layer: what per_layer_config says of it, else the model's, else fallback (NULL: a
- * failure). NULL after a failure. */
+/* Entry `layer` of an array of integers up to hi, one for each layer. */
+static int64_t config_int_at(config_reader *c, const cJSON *list, const char *native, int64_t layer,
+                             int64_t hi) {
+    const cJSON *v = cJSON_GetArrayItem(list, (int)layer);
+    const double n = v && cJSON_IsNumber(v) ? v->valuedouble : 0;
+    const bool whole = n >= 1 && n <= (double)hi && !(n > floor(n));
+    if (whole && cJSON_GetArraySize(list) == c->n_layer)
+        return (int64_t)n;
+    config_fail(c, "", native, list, "a positive integer for each layer");
+    return 1;
+}
+
+/* One integer per layer: what per_layer_config says of it, else the model's, which may be an array,
+ * else fallback (NULL: a failure). NULL after a failure. */
 static int64_t *each_layer(config_reader *c, const char *native, int64_t hi,
                            const int64_t *fallback) {
     int64_t *each =
         c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *each);
+    const cJSON *list = json_get(c->root, native);
     if (!each && !c->status)
         c->status = mnl_fail_memory(c->err);
     for (int64_t i = 0; each && i < c->n_layer && !c->status; i++) {
@@ -569,6 +583,8 @@ static int64_t *each_layer(config_reader *c, const char *native, int64_t hi,
             own = c->layers[i];
         if (own && json_get(own, native))
             each[i] = config_int(c, own, "per_layer_config.", native, 1, hi, NULL);
+        else if (cJSON_IsArray(list))
+            each[i] = config_int_at(c, list, native, i, hi);
         else
             each[i] = config_int(c, c->root, "", native, 1, hi, fallback);
     }

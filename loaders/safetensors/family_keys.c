@@ -100,6 +100,64 @@ void family_gemma4(config_reader *c) {
     family_put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
 }
 
+/* The number below which a share p of a normal distribution lies, in (0, 1): Newton's method on its
+ * integral, from 0. */
+static double normal_below(double p) {
+    const double root = sqrt(2);
+    const double density = 0.3989422804014327; /* 1 / sqrt(2 pi) */
+    double x = 0;
+    for (int i = 0; i < 100; i++) {
+        const double off = 0.5 * erfc(-x / root) - p;
+        const double step = off / (density * exp(-0.5 * x * x));
+        x -= fmax(-1, fmin(1, step));
+    }
+    return x;
+}
+
+/* How many deviations above its mean the gate of each layer's MLP is cut; minus infinity: it is
+ * not. The shares are f32 where models are made. */
+static void put_sparsity(config_reader *c) {
+    const char *key = "activation_sparsity_pattern";
+    const cJSON *list = json_get(c->root, key);
+    const int n_usual = c->n_layer > 10 ? 10 : 0; /* layers of 0.95 */
+    double *at = mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *at);
+    if (!at && !c->status)
+        c->status = mnl_fail_memory(c->err);
+    for (int64_t i = 0; i < c->n_layer && !c->status; i++) {
+        const cJSON *v = cJSON_IsArray(list) ? cJSON_GetArrayItem(list, (int)i) : list;
+        double share = i < n_usual ? 0.95 : 0;
+        if (list && !cJSON_IsNull(list))
+            share = v && cJSON_IsNumber(v) ? v->valuedouble : -1;
+        if (!(share >= 0 && share < 1))
+            config_fail(c, "", key, list, "a share below 1 for each layer");
+        at[i] = share > 0 ? normal_below((double)(float)share) : -INFINITY;
+    }
+    if (!c->status && cJSON_IsArray(list) && cJSON_GetArraySize(list) != c->n_layer)
+        config_fail(c, "", key, list, "a share below 1 for each layer");
+    mn_value *v = c->status ? NULL : config_put(c, "activation_sparsity_scale", "", key);
+    if (!v)
+        return;
+    v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT;
+    v->array = at;
+    v->n = (uint64_t)c->n_layer;
+}
+
+void family_gemma3n(config_reader *c) {
+    const int64_t four = 4;
+    const int64_t first = 0;
+    put_count(c, "embedding_length_per_layer_input", "hidden_size_per_layer_input", 1 << 20);
+    put_count(c, "attention.shared_kv_layers", "num_kv_shared_layers", c->n_layer);
+    config_put_int(c, "altup.num_inputs", "", "altup_num_inputs",
+                   config_int(c, c->root, "", "altup_num_inputs", 2, 8, &four));
+    config_put_int(c, "altup.active_idx", "", "altup_active_idx",
+                   config_int(c, c->root, "", "altup_active_idx", 0, 7, &first));
+    if (!config_bool(c, "altup_correct_scale", true))
+        config_put_bool(c, "altup.scales", "altup_correct_scale", false);
+    put_sparsity(c);
+    refuse_true(c, "attention_bias");
+    family_put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
+}
+
 /* Four factors that other families lack. logits_scaling goes on as it stands: the graph builder
  * divides by it. */
 void family_granite(config_reader *c) {

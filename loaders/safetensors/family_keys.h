@@ -19,6 +19,7 @@ void family_gemma(config_reader *c);
 void family_gemma2(config_reader *c);
 void family_gemma3(config_reader *c);
 void family_gemma4(config_reader *c);
+void family_gemma3n(config_reader *c);
 void family_granite(config_reader *c);
 void family_experts(config_reader *c);
 void family_qwen3_moe(config_reader *c);

@@ -64,6 +64,12 @@ static const name_pair top[] = {
     {"embeddings.LayerNorm.gamma", "token_embd_norm.weight"},
     {"embeddings.LayerNorm.beta", "token_embd_norm.bias"},
 };
+/* Of a model that has them one by one. */
+static const name_pair top_numbered[] = {
+    {"altup_projections.#.weight", "altup_proj.#.weight"},
+    {"altup_unembed_projections.#.weight", "altup_unembd_proj.#.weight"},
+    {0},
+};
 /* Between "layers.N." and ".weight" or ".bias", where the family has no name of its own. */
 static const name_pair in_layer[] = {
     {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
@@ -194,6 +200,17 @@ static mn_str half_name(mn_parsed *p, const char *half, mn_str native, mn_str re
     return mn_parsed_printf(p, "%s.blk.%.*s.%s.weight", half, MN_STR_ARG(layer), name);
 }
 
+/* "altup_projections.0.weight" */
+static mn_str numbered_name(mn_parsed *p, mn_str native, mn_str rest) {
+    mn_str number = {0};
+    const char *name = hf_name_pair_of(top_numbered, rest, &number);
+    const char *mark = name ? strchr(name, '#') : NULL;
+    if (!mark)
+        return native;
+    return mn_parsed_printf(p, "%.*s%.*s%s", (int)(mark - name), name, MN_STR_ARG(number),
+                            mark + 1);
+}
+
 /* The canonical name, static or in p's memory; the native one where no table knows it. */
 mn_str tensor_canonical_name(mn_parsed *p, const name_pair *own, mn_str native) {
     mn_str rest = mnl_inner_name(native);
@@ -218,7 +235,7 @@ mn_str tensor_canonical_name(mn_parsed *p, const name_pair *own, mn_str native) 
     for (size_t i = 0; i < MN_COUNT(top); i++)
         if (mn_str_is(rest, top[i].native))
             return mn_str_of(top[i].canonical);
-    return native;
+    return numbered_name(p, native, rest);
 }
 
 static const struct {

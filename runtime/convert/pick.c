@@ -23,7 +23,8 @@ static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
         return true;
     return mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight") ||
            mn_str_is(rest, "token_types.weight") || pick_begins(rest, "cls.") ||
-           pick_begins(rest, "dense_");
+           pick_begins(rest, "dense_") || mn_str_is(rest, "altup_router.weight") ||
+           mn_str_ends(rest, "_coef.weight");
 }
 
 /* ---- as stored ------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 void mn_arch_llama(mn_model_graph *g);
 void mn_arch_gemma(mn_model_graph *g);
 void mn_arch_gemma4(mn_model_graph *g);
+void mn_arch_gemma3n(mn_model_graph *g);
 void mn_arch_phi2(mn_model_graph *g);
 void mn_arch_phi3(mn_model_graph *g);
 void mn_arch_gpt_oss(mn_model_graph *g);

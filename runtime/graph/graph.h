@@ -234,9 +234,21 @@ int32_t mn_g_positions(mn_model_graph *g);
 int32_t mn_g_typed_tokens(mn_model_graph *g);
 /* n times 1: the weight of a norm without one */
 int32_t mn_g_ones(mn_model_graph *g, int64_t n);
+/* One value everywhere; made once for each value and shape. n_dim: 1 or 2. */
+int32_t mn_g_filled(mn_model_graph *g, double value, uint32_t n_dim, const int64_t *dim);
+/* Row `row` of a small matrix [rows, cols], n times below itself: the product by it is a number for
+ * each row of a step, as wide as n. F32 that the graph owns. */
+int32_t mn_g_row_repeated(mn_model_graph *g, const char *name, int64_t rows, int64_t cols,
+                          int64_t row, int64_t n);
+/* Matrix `at` of n, [n, rows, cols]. */
+int32_t mn_g_one_of(mn_model_graph *g, const char *name, int64_t at, int64_t n, int64_t rows,
+                    int64_t cols);
 /* Fails if the model's key {arch}.key is there and not 0: no builder supports it. */
 void mn_g_refuse(mn_model_graph *g, const char *key, const char *what);
+void mn_g_need(mn_model_graph *g, const char *key); /* fails: {arch}.key is missing */
 bool mn_g_has(const mn_model_graph *g, const char *name);
+int64_t mn_g_rows_of(const mn_model_graph *g,
+                     const char *name); /* its first dimension; 0: absent */
 /* The tensor may be in files and is not read. */
 void mn_g_ignore(mn_model_graph *g, const char *name);
 
@@ -248,6 +260,7 @@ int32_t mn_g_rms_norm_of(mn_model_graph *g, int32_t x, int32_t weight, double ep
 /* RMS norm over all heads at once: x [T, H * D] in, [T, H, D] out. */
 int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_t head_dim);
 int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
+int32_t mn_g_layer_norm_of(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias, double eps);
 /* A weight and its bias; -1: it has none. */
 typedef struct {
     int32_t weight, bias;
@@ -301,6 +314,7 @@ typedef struct {
     double alpha, limit, up_offset; /* zero: the plain form; see GLU in docs/ops.md */
 } mn_glu_form;
 int32_t mn_g_glu(mn_model_graph *g, int32_t gate, int32_t up, mn_glu_form form);
+int32_t mn_g_softcap(mn_model_graph *g, int32_t x, double cap);
 int32_t mn_g_add(mn_model_graph *g, int32_t a, int32_t b);
 int32_t mn_g_mul(mn_model_graph *g, int32_t a, int32_t b);
 int32_t mn_g_scale(mn_model_graph *g, int32_t x, double factor);

@@ -94,13 +94,17 @@ int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_
     return rms_norm(g, x, weight, g->hp.norm_eps, g->hp.norm_offset, y);
 }
 
-int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias) {
+int32_t mn_g_layer_norm_of(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias, double eps) {
     mn_gb_begin(g, MN_OP_LAYER_NORM);
     mn_gb_in(g, x);
     mn_gb_in(g, weight);
     mn_gb_in(g, bias);
-    mn_gb_attr_f64(g, g->hp.norm_eps);
+    mn_gb_attr_f64(g, eps);
     return graph_op_end(g, like(g, "norm", x));
+}
+
+int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias) {
+    return mn_g_layer_norm_of(g, x, weight, bias, g->hp.norm_eps);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -451,11 +455,15 @@ int32_t mn_g_gather(mn_model_graph *g, int32_t x) {
     return graph_op_end(g, rows);
 }
 
-static int32_t softcap(mn_model_graph *g, int32_t x, int32_t y) {
+static int32_t softcap(mn_model_graph *g, int32_t x, int32_t y, double cap) {
     mn_gb_begin(g, MN_OP_SOFTCAP);
     mn_gb_in(g, x);
-    mn_gb_attr_f64(g, g->hp.logit_softcap);
+    mn_gb_attr_f64(g, cap);
     return graph_op_end(g, y);
+}
+
+int32_t mn_g_softcap(mn_model_graph *g, int32_t x, double cap) {
+    return softcap(g, x, like(g, "softcap", x), cap);
 }
 
 /* Behind all other tensors, so that these have the indices that they have in a graph that only
@@ -552,7 +560,7 @@ void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
         y = scale(g, y, 1 / h->logit_scale, to);
     }
     if (capped)
-        softcap(g, y, logits);
+        softcap(g, y, logits, g->hp.logit_softcap);
     g->io.logits = logits;
     sample(g);
 }

@@ -301,6 +301,13 @@ bool mn_g_has(const mn_model_graph *g, const char *name) {
     return mn_canonical_tensor(g->model, full) != NULL;
 }
 
+int64_t mn_g_rows_of(const mn_model_graph *g, const char *name) {
+    char full[NAME];
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, full);
+    return e ? e->info.dim[0] : 0;
+}
+
 void mn_g_ignore(mn_model_graph *g, const char *name) {
     char full[NAME];
     full_name(g, name, full);
@@ -679,25 +686,110 @@ int32_t mn_g_expert_factors(mn_model_graph *g, const char *name, int64_t n, int6
     return mn_gb_weight(g, full, MN_F32, 3, dim, (mn_graph_weight){.constant = wide});
 }
 
-int32_t mn_g_ones(mn_model_graph *g, int64_t n) {
-    char name[32];
-    snprintf(name, sizeof name, "ones.%lld", (long long)n);
-    if (g->status)
-        return -1;
+/* The constant of this name; -1: there is none yet. */
+static int32_t known_constant(const mn_model_graph *g, const char *name) {
     for (uint32_t i = 0; i < g->n_weights; i++) {
         const int32_t t = g->weights[i].tensor;
         if (g->weights[i].constant && mn_str_is(g->abi.tensors[t].name, name))
             return t;
     }
-    float *ones = mn_arena_alloc(&g->arena, (size_t)n, sizeof *ones);
-    if (!ones) {
+    return -1;
+}
+
+/* A constant of n equal numbers. */
+static int32_t add_filled(mn_model_graph *g, const char *name, float value, uint32_t n_dim,
+                          const int64_t *dim) {
+    int64_t n = 1;
+    if (g->status)
+        return -1;
+    const int32_t known = known_constant(g, name);
+    if (known >= 0)
+        return known;
+    for (uint32_t i = 0; i < n_dim; i++)
+        n *= dim[i];
+    float *values = mn_arena_alloc(&g->arena, (size_t)n, sizeof *values);
+    if (!values) {
         mn_gb_no_memory(g);
         return -1;
     }
     for (int64_t i = 0; i < n; i++)
-        ones[i] = 1;
-    const mn_graph_weight w = {.constant = ones};
-    return mn_gb_weight(g, name, MN_F32, 1, &n, w);
+        values[i] = value;
+    return mn_gb_weight(g, name, MN_F32, n_dim, dim, (mn_graph_weight){.constant = values});
+}
+
+int32_t mn_g_ones(mn_model_graph *g, int64_t n) {
+    char name[32];
+    snprintf(name, sizeof name, "ones.%lld", (long long)n);
+    return add_filled(g, name, 1, 1, &n);
+}
+
+int32_t mn_g_filled(mn_model_graph *g, double value, uint32_t n_dim, const int64_t *dim) {
+    char name[96];
+    const long long rows = n_dim > 1 ? (long long)dim[1] : 0;
+    snprintf(name, sizeof name, "all.%a.%lld.%lld", value, (long long)dim[0], rows);
+    return add_filled(g, name, (float)value, n_dim, dim);
+}
+
+int32_t mn_g_row_repeated(mn_model_graph *g, const char *name, int64_t rows, int64_t cols,
+                          int64_t row, int64_t n) {
+    enum { MOST = 4096 };
+    const int64_t dim[] = {n, cols};
+    char full[NAME];
+    char own[NAME + 32];
+    float whole[MOST];
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, false);
+    const int64_t stored[] = {rows, cols};
+    if (!e || !check_shape(g, &e->info, 2, stored))
+        return -1;
+    if (mn_gb_flat(g, name, false, whole, MOST) != rows * cols) {
+        mn_fail(g->err, MN_UNSUPPORTED, "%s: tensor %s has %lld numbers; at most %d are taken",
+                g->model->path, full, (long long)(rows * cols), MOST);
+        mn_gb_fail(g, MN_UNSUPPORTED);
+        return -1;
+    }
+    float *wide = mn_arena_alloc(&g->arena, (size_t)(n * cols), sizeof *wide);
+    if (!wide) {
+        mn_gb_no_memory(g);
+        return -1;
+    }
+    for (int64_t i = 0; i < n; i++)
+        memcpy(wide + i * cols, whole + row * cols, (size_t)cols * sizeof *wide);
+    snprintf(own, sizeof own, "%s[%lld]", full, (long long)row);
+    return mn_gb_weight(g, own, MN_F32, 2, dim, (mn_graph_weight){.constant = wide});
+}
+
+int32_t mn_g_one_of(mn_model_graph *g, const char *name, int64_t at, int64_t n, int64_t rows,
+                    int64_t cols) {
+    const int64_t stored[] = {n, rows, cols};
+    char full[NAME];
+    char own[NAME + 32];
+    full_name(g, name, full);
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, false);
+    if (!e || !graph_weight_fits(g, &e->info, 3, stored))
+        return -1;
+    const row_piece piece = {e, at, 1};
+    mn_model_tensor_entry *cut = cut_rows(g, &piece, 1);
+    if (!cut)
+        return -1;
+    mn_plane *planes = mn_arena_alloc(&g->arena, cut->info.n_planes, sizeof *planes);
+    if (!planes) {
+        mn_gb_no_memory(g);
+        return -1;
+    }
+    for (uint32_t i = 0; i < cut->info.n_planes; i++) {
+        planes[i] = *mn_tensor_plane(&cut->info, 0, i);
+        for (uint32_t d = 0; d + 1 < MN_MAX_DIM; d++) {
+            planes[i].dim[d] = planes[i].dim[d + 1];
+            planes[i].stride[d] = planes[i].stride[d + 1];
+        }
+    }
+    cut->info.planes = planes;
+    cut->info.n_dim = 2;
+    cut->info.dim[0] = rows;
+    cut->info.dim[1] = cols;
+    snprintf(own, sizeof own, "%s[%lld]", full, (long long)at);
+    return weight_of(g, own, 2, stored + 1, (mn_graph_weight){.source = cut});
 }
 
 /* Row `row` of a table [rows, n], a plain float type, added to out [n]. */
@@ -803,6 +895,13 @@ int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name) {
     if (factor)
         return mn_g_scale(g, x, (double)*factor);
     return x;
+}
+
+void mn_g_need(mn_model_graph *g, const char *key) {
+    if (g->status)
+        return;
+    mn_gb_fail(
+        g, mn_fail(g->err, MN_BAD_FILE, "%s: missing key %s.%s", g->model->path, g->hp.arch, key));
 }
 
 void mn_g_refuse(mn_model_graph *g, const char *key, const char *what) {

@@ -400,6 +400,31 @@ static void scale_latent(const mn_hparams *h, mn_layer_shape *layers) {
         layers[i].attn_scale *= by * by;
 }
 
+/* The streams of AltUp, and where the gates of MLPs are cut: of each layer the deviations above the
+ * mean, minus infinity where nothing is. */
+static mn_status read_altup(const mn_hp_reader *r, mn_arena *arena, mn_hparams *h,
+                            mn_layer_shape *layers) {
+    mn_altup *a = &h->altup;
+    double *spread = mn_arena_alloc(arena, (size_t)h->n_layer, sizeof *spread);
+    if (!spread)
+        return mn_fail_memory(r->err, (uint64_t)h->n_layer * sizeof *spread);
+    for (int64_t i = 0; i < h->n_layer; i++)
+        spread[i] = -INFINITY;
+    a->scales = true;
+    mn_status st = mn_hp_int(r, "altup.num_inputs", 2, MN_MAX_STREAMS, &a->n);
+    if (!st && a->n)
+        st = mn_hp_int(r, "altup.active_idx", 0, a->n - 1, &a->active);
+    if (!st)
+        st = mn_hp_bool(r, "altup.scales", &a->scales);
+    if (!st)
+        st = mn_hp_reals(r, "activation_sparsity_scale", (uint64_t)h->n_layer, spread);
+    for (int64_t i = 0; i < h->n_layer; i++) {
+        layers[i].sparse = spread[i] > -INFINITY;
+        layers[i].spread = layers[i].sparse ? spread[i] : 0;
+    }
+    return st;
+}
+
 /* Sizes of the states; whether they agree with the tensors is the graph's question. */
 static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
     enum { BIG = 1 << 24 };
@@ -430,7 +455,10 @@ static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
         st = mn_hp_bool(r, "ssm.norm_before_gate", &s->norm_first);
     if (!st)
         st = mn_hp_bool(r, "ssm.heads_in_turn", &s->heads_in_turn);
-    return st;
+    if (st)
+        return st;
+    st = mn_meta_bool(&r->m->meta, "minerva.heads_in_turn", &s->heads_in_turn, r->err);
+    return st == MN_END ? MN_OK : st;
 }
 
 static mn_status fail_ssm(const mn_hp_reader *r, const char *key, int64_t found, const char *what) {
@@ -502,7 +530,13 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
     if (!st)
         st = mn_hp_int(r, "embedding_length_per_layer_input", 0, 1 << 20, &h->n_of_layer);
     if (!st)
+<<<<<<< HEAD
         st = mn_hp_group_layers(r, h, layers);
+=======
+        st = read_altup(r, arena, h, layers);
+    if (!st)
+        st = group_layers(r, h, layers);
+>>>>>>> 208530f8 (Gemma 3n: the text part)
     h->ssm.heads_in_turn = f->heads_in_turn;
     if (!st)
         st = read_ssm(r, h);

@@ -115,9 +115,11 @@ typedef struct {
     /* n_expert 0: dense */
     int64_t n_expert, n_expert_used, n_ff_expert;
     int64_t n_ff_shared; /* of the experts that every token uses, together; 0 = there are none */
-    int64_t shares;      /* 1: it reads the keys and values of an earlier layer (kv_layer) */
-    int64_t attends;     /* 1: it has attention; else heads are 0, and it has no group of keys */
-    int32_t rope;        /* index of mn_hparams.rope; -1 = no rotation */
+    int64_t sparse;      /* 1: the gate of its MLP keeps what is over mean + spread deviations */
+    double spread;
+    int64_t shares;  /* 1: it reads the keys and values of an earlier layer (kv_layer) */
+    int64_t attends; /* 1: it has attention; else heads are 0, and it has no group of keys */
+    int32_t rope;    /* index of mn_hparams.rope; -1 = no rotation */
     uint32_t kv_group, kv_layer; /* kv_layer: index of the layer in its group */
     uint32_t cross_layer; /* of a decoder's: index in the text's group of what it reads there */
 } mn_layer_shape;
@@ -148,6 +150,14 @@ typedef struct {
     double yarn_log; /* per natural logarithm of yarn's factor; its square scales q k^T */
 } mn_latent;
 
+#define MN_MAX_STREAMS 8
+/* AltUp (Baykal et al. 2023): n streams of hidden states, of which layers compute one. n 0: there
+ * is none of this. */
+typedef struct {
+    int64_t n, active;
+    bool scales; /* the active one is scaled in front of the embeddings of the layer */
+} mn_altup;
+
 typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_vocab, n_ctx_train;
@@ -167,6 +177,7 @@ typedef struct {
     int64_t n_buckets, far_distance;
     mn_ssm ssm;
     mn_latent latent;
+    mn_altup altup;
     int64_t n_of_layer; /* width of the embeddings that each layer has of its own; 0 = none */
     int64_t n_latent;   /* width of what experts read and write; 0 = that of the layers */
     double norm_eps, norm_offset;

@@ -53,7 +53,7 @@ def main():
     for folder in a.models:
         for name in sorted(os.listdir(folder)):
             model = os.path.join(folder, name)
-            if name in ("awaited", "fixtures", "tokenizers") or not (os.path.isdir(model) or name.endswith(".gguf")):
+            if name in ("fixtures", "tokenizers") or not (os.path.isdir(model) or name.endswith(".gguf")):
                 continue
             for device in a.device:
                 for precision in a.classes:

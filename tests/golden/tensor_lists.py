@@ -120,6 +120,8 @@ FOLDERS = [
                                                       "model.embed_vision.embedding_projection.weight"), inside("gemma4")]),
     ("google/gemma-4-26b-a4b-it", "gemma4-moe", NEWER + [more("model.vision_tower.patch_embedder.input_proj.weight", "model.embed_vision.embedding_projection.weight"),
                                                          inside("gemma4")]),
+    ("google/gemma-3n-E4B-it", "gemma3n", NEWER + [more("model.vision_tower.timm_model.conv_stem.conv.weight", "model.audio_tower.conformer.0.norm.weight",
+                                                        "model.embed_vision.embedding.weight", "model.embed_audio.embedding.weight"), inside("gemma3n")]),
     ("allenai/OLMo-2-1124-7B-Instruct", "olmo2", []),
     ("ibm-granite/granite-3.1-2b-instruct", "granite", []),
     ("ibm-granite/granite-4.0-micro", "granite-hybrid", []),

@@ -111,6 +111,11 @@ static void spell(const mn_graph *g, char *out, size_t cap) {
 #define MAMBA "S?LS?VCS?W(NG|GN?)LS?"
 #define MIXER "N(" MAMBA "|LVCXNGL|LNN(RR)?KAGL|LUVUL|L(NL)?RLNRKALL)S?"
 #define BESIDE "N" MAMBA "S?L(RR)?KALS?DDNLS?GLS?D"
+/* streams of Gemma 3n: a layer */
+#define ROUTER "NSLZ"
+#define STREAMS                                                                                    \
+    ROUTER "(L+U(UD)+)+NLLNDL(NNN?(RR)?K|NR?)ALNDDSNL(NNULCBGL|GL)ND" ROUTER "SDL+(UD)+(LU)?"      \
+           "LGLND+"
 #define ALONE "N(" MAMBA "|LKAL|LCL|LL?TMCMBL?(LCLD)?)D"
 static void check_order(void *order, const char *name, const mn_graph *g) {
     char word[4096];
@@ -125,6 +130,7 @@ static void test_order(void **state) {
         "^EN?S?(LNPDS)*(" ATTENTION "D" FORWARD "D(LGLND)?S?|" ATTENTION FORWARD "DD|" MIXER
         "D" FORWARD "D|" BESIDE "|" ALONE ")+HN(LS?Z?Y)?$"
         "|^EN(LN{0,2}(RR)?KALDN(LGL|LCL)DN)+H$"
+        "|^ES?(LNPDS)+NUL(LNB)+(" STREAMS ")+NULLN(LND)*BDSHN(LS?Z?Y)?$"
         "|^EE(NLKALDN(LGL|LCL)D)+N(NLKALDLNLKALDN(LGL|LCL)D)+HNLS?Y$";
     regex_t order;
     assert_int_equal(regcomp(&order, pattern, REG_EXTENDED | REG_NOSUB), 0);
