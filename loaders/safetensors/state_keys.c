@@ -392,7 +392,7 @@ static const int64_t usual_sections[3] = {11, 11, 10};
 void family_qwen3_5(config_reader *c) {
     put_delta(c);
     family_put_sections(c, usual_sections);
-    config_put_bool(c, "ssm.heads_in_turn", "model_type", false);
+    config_put_bool(c, "minerva.heads_in_turn", "model_type", false);
 }
 
 void family_qwen3_5_moe(config_reader *c) {

@@ -65,6 +65,7 @@ typedef struct {
     int64_t dim[MN_MAX_DIM];
     float add; /* to every value */
     mn_row_order order;
+    mn_row_order columns; /* of the elements of each row */
     /* MLX into Q4_1: the same codes, scales and offsets */
     bool codes;
     const struct mn_convert_merge *merges; /* [n_merges]: what adapters add to its rows */
@@ -101,6 +102,9 @@ typedef struct {
     uint64_t data_bytes;
     uint32_t n_left_out; /* tensors that GGUF has no name for */
 } mn_convert_plan;
+/* What the checkpoint's order of heads of v becomes in GGUF; nothing where both are one. columns:
+ * as in mn_row_order_in_turn. */
+mn_row_order mn_convert_turn(const mn_convert_plan *p, mn_str name, bool *columns);
 /* Reads hyper-parameters, lists the tensors, chooses their types and places. */
 mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err);
 /* Appends values [rows, cols] in F32, which outlive the plan; rows 0: a vector. name is copied. */

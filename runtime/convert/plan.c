@@ -88,6 +88,11 @@ static mn_status find_importance(mn_convert_plan *p, mn_out_tensor *t, mn_error 
     const uint64_t cols = (uint64_t)t->dim[t->n_dim - 1];
     if (!e || t->n_dim < 2)
         return MN_OK;
+    if (t->columns.width) { /* made with columns in one of two orders, nobody knows which */
+        e->used = true;
+        mn_log(MN_LOG_INFO, "%s: %.*s is rounded without it", p->imatrix_path, MN_STR_ARG(t->name));
+        return MN_OK;
+    }
     const uint64_t rows = mn_row_count(t->src);
     const uint64_t n_mat = t->n_dim > 2 ? (uint64_t)t->dim[0] : 1;
     if (e->n != cols && e->n != cols * n_mat)
@@ -104,6 +109,27 @@ static mn_status find_importance(mn_convert_plan *p, mn_out_tensor *t, mn_error 
     return MN_OK;
 }
 
+mn_row_order mn_convert_turn(const mn_convert_plan *p, mn_str name, bool *columns) {
+    const mn_ssm *s = &p->hp.ssm;
+    mn_str rest;
+    *columns = false;
+    if (mn_tensor_layer(name, &rest) < 0 || s->n_head <= s->n_group || s->heads_in_turn ||
+        !p->plain.ssm.heads_in_turn)
+        return (mn_row_order){0};
+    return mn_row_order_in_turn(&p->hp, rest, columns);
+}
+
+/* In which order rows and columns are written. */
+static void find_order(const mn_convert_plan *p, mn_out_tensor *out) {
+    bool columns = false;
+    const mn_row_order turn = mn_convert_turn(p, out->name, &columns);
+    out->order = mn_row_order_of(&p->hp, p->hp.rope_pairing, p->plain.rope_pairing, out->name);
+    if (turn.width && columns)
+        out->columns = turn;
+    else if (turn.width)
+        out->order = turn;
+}
+
 static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
     mn_out_tensor out = {
         .name = t->name,
@@ -117,10 +143,10 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
     if (picked)
         return picked;
     mn_dtype_by_id(mn_convert_fitting(out.wanted, t->dim[t->n_dim - 1]), &out.type);
-    out.order = mn_row_order_of(&p->hp, p->hp.rope_pairing, p->plain.rope_pairing, t->name);
+    find_order(p, &out);
     if (t->n_dim == 1 && t->n_parts > 1) {
         const uint32_t id = t->dtype.id;
-        if (out.order.head || (id != MN_F32 && id != MN_F16 && id != MN_BF16))
+        if (mn_row_order_moves(&out.order) || (id != MN_F32 && id != MN_F16 && id != MN_BF16))
             return mn_fail(err, MN_UNSUPPORTED,
                            "%s: tensor %.*s is a vector in %u parts, expected one", p->model->path,
                            MN_STR_ARG(t->native), t->n_parts);
@@ -134,7 +160,8 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
     const mn_status merged = mn_convert_merge_into(p, t, &out, err);
     if (merged)
         return merged;
-    if (!can_convert(p, t, out.type.id, out.n_merges))
+    const bool splits = out.columns.width % t->dtype.block_elems; /* heads end inside of blocks */
+    if (!can_convert(p, t, out.type.id, out.n_merges || splits))
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be converted to %s",
                        p->model->path, MN_STR_ARG(t->native),
                        mn_vendor_dtype_name(p->model->types, t->dtype.id),
@@ -142,7 +169,8 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
     const bool is_norm = mn_str_ends(rest, "norm.weight") && !convert_begins(rest, "ssm_norm.");
     if (p->hp.norm_offset != p->plain.norm_offset && is_norm)
         out.add = (float)p->hp.norm_offset;
-    out.codes = out.type.id == MN_Q4_1 && !out.n_merges && mn_convert_fits_q4_1(t);
+    out.codes =
+        out.type.id == MN_Q4_1 && !out.n_merges && !out.columns.width && mn_convert_fits_q4_1(t);
     const mn_status st = find_importance(p, &out, err);
     if (st)
         return st;

@@ -54,23 +54,15 @@ static const struct {
     bool needs_output;         /* the output matrix is never the embedding */
     bool needs_tied;           /* and never another one */
 } readers[] = {
-    {"cohere2", no_biases, false, true},
-    {"command-r", no_biases, false, true},
-    {"gemma", no_biases, false, true},
-    {"gemma2", no_biases, false, true},
-    {"gemma3", no_biases, false, false},
-    {"gemma4", no_biases, false, false},
-    {"gpt-oss", NULL, true, false},
-    {"granite", of_llama, false, false},
-    {"llama", of_llama, false, false},
-    {"olmo2", no_biases, true, false},
-    {"phi2", NULL, true, false},
-    {"phi3", no_biases, false, false},
-    {"qwen2", of_inputs, false, false},
-    {"qwen3", no_biases, false, false},
-    {"qwen3moe", no_biases, false, false},
-    {"smollm3", no_biases, false, false},
-    {"stablelm", of_stablelm, true, false},
+    {"cohere2", no_biases, false, true},  {"command-r", no_biases, false, true},
+    {"gemma", no_biases, false, true},    {"gemma2", no_biases, false, true},
+    {"gemma3", no_biases, false, false},  {"gemma3n", no_biases, false, true},
+    {"gemma4", no_biases, false, false},  {"gpt-oss", NULL, true, false},
+    {"granite", of_llama, false, false},  {"llama", of_llama, false, false},
+    {"olmo2", no_biases, true, false},    {"phi2", NULL, true, false},
+    {"phi3", no_biases, false, false},    {"qwen2", of_inputs, false, false},
+    {"qwen3", no_biases, false, false},   {"qwen3moe", no_biases, false, false},
+    {"smollm3", no_biases, false, false}, {"stablelm", of_stablelm, true, false},
 };
 
 static void remark_biases(const mn_convert_plan *p, const char *const *biases) {
@@ -123,7 +115,7 @@ static void remark_states(const mn_convert_plan *p) {
     if (!strcmp(p->hp.arch, "olmo_hybrid"))
         what = "other programs do not know this architecture";
     const bool in_turn = !strncmp(p->hp.arch, "qwen35", 6); /* in other programs */
-    if (in_turn && !s->heads_in_turn && s->n_head > s->n_group)
+    if (in_turn && !p->plain.ssm.heads_in_turn && s->n_head > s->n_group)
         what = "heads of v stand as in the checkpoint; other programs expect them in another order";
     if (s->parts[0] > 0 || s->in_scale > 0)
         what = "factors stand in keys; other programs expect them multiplied into the weights";

@@ -35,6 +35,20 @@ static float *state_values(mn_convert_plan *p, const mn_tensor_info *t, int64_t 
     return values;
 }
 
+/* Numbers of heads, or windows of `each` numbers, in the order of heads that is written; NULL: no
+ * memory. */
+static float *state_in_order(mn_convert_plan *p, const mn_tensor_info *t, float *values, int64_t n,
+                             int64_t each) {
+    bool columns = false;
+    const mn_row_order o = mn_convert_turn(p, t->name, &columns);
+    if (!mn_row_order_moves(&o))
+        return values;
+    float *moved = mn_arena_alloc(&p->arena, (size_t)n, sizeof *moved);
+    for (int64_t i = 0; moved && i < n; i++)
+        moved[i] = values[(int64_t)mn_row_of(o, (uint64_t)(i / each)) * each + i % each];
+    return moved;
+}
+
 /* The delta rule's numbers of heads are a vector there, and its norm is that of one head. */
 static bool is_mamba(const mn_convert_plan *p, int64_t layer) {
     char name[64];
@@ -78,6 +92,8 @@ mn_status mn_convert_state(mn_convert_plan *p, const mn_tensor_info *t, bool *ta
     if (!*taken)
         return MN_OK;
     float *values = state_values(p, t, &n);
+    if (values)
+        values = state_in_order(p, t, values, n, form == WINDOWS ? p->hp.ssm.conv : 1);
     if (!values)
         return mn_fail_memory(err, (uint64_t)n);
     snprintf(name, sizeof name, "%.*s", MN_STR_ARG(t->name));

@@ -27,7 +27,7 @@ typedef struct {
 } chunk;
 
 static bool is_plain_copy(const mn_out_tensor *t) {
-    if (!t->src || t->add != 0 || t->n_merges)
+    if (!t->src || t->add != 0 || t->n_merges || t->columns.width % t->type.block_elems)
         return false;
     return t->src->dtype.id == t->type.id && t->src->n_planes == 1;
 }
@@ -36,12 +36,14 @@ static void copy_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     const mn_row_place p = mn_row_find(t->src, row, 0);
     const uint64_t block = t->type.block_bytes;
     const uint64_t n = t->row_bytes / block;
-    if (p.step == (int64_t)block) {
+    if (p.step == (int64_t)block && !t->columns.width) {
         memcpy(out, p.at, t->row_bytes);
         return;
     }
+    mn_row_order blocks = t->columns;
+    blocks.width /= t->type.block_elems;
     for (uint64_t b = 0; b < n; b++)
-        memcpy(out + b * block, p.at + (int64_t)b * p.step, block);
+        memcpy(out + b * block, p.at + (int64_t)mn_row_of(blocks, b) * p.step, block);
 }
 
 /* MXFP4 with its scales apart -> in one block: nibbles of neighbours -> of the two halves. */
@@ -99,11 +101,12 @@ static bool convert_write_fits(const float *x, uint64_t n, uint32_t dtype) {
 
 /* A vector's own elements are what an order moves. */
 static void reorder(const mn_out_tensor *t, float *x, float *spare) {
-    if (t->n_dim != 1 || !t->order.head)
+    const mn_row_order o = t->n_dim == 1 ? t->order : t->columns;
+    if (!mn_row_order_moves(&o))
         return;
     memcpy(spare, x, t->cols * sizeof *x);
     for (uint64_t i = 0; i < t->cols; i++) {
-        const uint64_t from = mn_row_of(t->order, i);
+        const uint64_t from = mn_row_of(o, i);
         x[i] = spare[from];
     }
 }
@@ -112,9 +115,10 @@ static void reorder(const mn_out_tensor *t, float *x, float *spare) {
 static bool move_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     if (t->values)
         memcpy(out, t->values + row * t->cols, t->row_bytes);
-    else if (is_plain_copy(t) && (t->n_dim > 1 || !t->order.head))
+    else if (is_plain_copy(t) && (t->n_dim > 1 || !mn_row_order_moves(&t->order)))
         copy_row(t, row, out);
-    else if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4 && !t->n_merges)
+    else if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4 && !t->n_merges &&
+             !t->columns.width)
         join_mxfp4(t, row, out);
     else if (t->codes)
         join_mlx(t, row, out);

@@ -530,13 +530,9 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
     if (!st)
         st = mn_hp_int(r, "embedding_length_per_layer_input", 0, 1 << 20, &h->n_of_layer);
     if (!st)
-<<<<<<< HEAD
-        st = mn_hp_group_layers(r, h, layers);
-=======
         st = read_altup(r, arena, h, layers);
     if (!st)
-        st = group_layers(r, h, layers);
->>>>>>> 208530f8 (Gemma 3n: the text part)
+        st = mn_hp_group_layers(r, h, layers);
     h->ssm.heads_in_turn = f->heads_in_turn;
     if (!st)
         st = read_ssm(r, h);

@@ -54,7 +54,44 @@ mn_row_order mn_row_order_of(const mn_hparams *h, uint32_t from, uint32_t to, mn
     return none;
 }
 
+mn_row_order mn_row_order_in_turn(const mn_hparams *h, mn_str rest, bool *columns) {
+    const mn_ssm *s = &h->ssm;
+    const uint64_t dim_v = (uint64_t)(s->n_head ? s->inner / s->n_head : 0);
+    const uint64_t behind_k = 2 * (uint64_t)(s->n_group * s->state);
+    const struct {
+        const char *name;
+        uint64_t first, width;
+    } rows[] = {{"attn_qkv.weight", behind_k, dim_v},
+                {"ssm_conv1d.weight", behind_k, dim_v},
+                {"attn_gate.weight", 0, dim_v},
+                {"ssm_out.weight", 0, dim_v},
+                {"ssm_beta.weight", 0, 1},
+                {"ssm_alpha.weight", 0, 1},
+                {"ssm_dt.bias", 0, 1},
+                {"ssm_a_log", 0, 1}};
+    mn_row_order o = {0};
+    *columns = mn_str_is(rest, "ssm_out.weight");
+    for (size_t i = 0; i < MN_COUNT(rows) && s->n_group; i++)
+        if (mn_str_is(rest, rows[i].name))
+            o = (mn_row_order){.first = rows[i].first,
+                               .width = rows[i].width,
+                               .n_group = (uint64_t)s->n_group,
+                               .each = (uint64_t)(s->n_head / s->n_group)};
+    return o;
+}
+
+/* A head of each group in turn. */
+static uint64_t row_in_turn(mn_row_order o, uint64_t row) {
+    if (row < o.first || row - o.first >= o.width * o.n_group * o.each)
+        return row;
+    const uint64_t head = (row - o.first) / o.width;
+    const uint64_t from = head % o.n_group * o.each + head / o.n_group;
+    return o.first + from * o.width + (row - o.first) % o.width;
+}
+
 uint64_t mn_row_of(mn_row_order o, uint64_t row) {
+    if (o.width)
+        return row_in_turn(o, row);
     if (!o.head || row >= o.end || row % o.head >= o.rot)
         return row;
     const uint64_t i = row % o.head;

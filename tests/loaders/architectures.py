@@ -88,7 +88,7 @@ def document(table):
 def main():
     rows, of = architectures(), families()
     archs, of_families = [name for name, _, _ in rows], {arch for _, _, arch in of}
-    remarks = set(re.findall(r'^    \{"([^"]+)", \w+, (?:true|false), (?:true|false)\},', read("runtime/convert/remarks.c"), re.M))
+    remarks = set(re.findall(r' \{"([^"]+)", \w+, (?:true|false), (?:true|false)\}', read("runtime/convert/remarks.c"), re.M))
     known_pre = set(" ".join(re.findall(r'\{((?:"[^"]*"\s*)+),\s*(?:0|MN_PRE)', read("runtime/text/pretokenizer/gguf_names.c"))).replace('"', " ").split())
     wrong = []
     if len(rows) != len(re.findall(r'^MN_ARCH\(', read("runtime/model/archs.def"), re.M)) or len(of) != len(re.findall(r'\.model_type = "|\.arch_both_ways = "|\.arch_experts = "|^    QWEN2_VL\(', "".join(read("loaders/safetensors/%s.c" % name) for name in FAMILIES), re.M)):
