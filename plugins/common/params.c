@@ -1,6 +1,6 @@
 /* params.c -- the parameters of calls, read by their sizes; what is not known here is refused, not
  * dropped. Holds nothing. */
-#include "common.h"
+#include "words.h"
 
 /* The flags of a call that has none here. */
 static mn_status params_no_flags(uint64_t flags, const char *call, mn_error *err) {
@@ -47,6 +47,26 @@ mn_status mnp_read_context(const mn_context_params *in, mn_queue **queue, mn_err
     if (!p.queue)
         return mnp_fail(err, MN_INVALID, ~0u, "context_create without a queue");
     return params_no_flags(p.flags, "context_create", err);
+}
+
+mn_status mnp_read_step_words(const mn_step *in, mn_step *out, mn_error *err) {
+    mnp_read(out, sizeof *out, in, in->size);
+    const uint32_t n = out->n_waits + out->n_signals;
+    const bool has_all = (out->waits || !out->n_waits) && (out->signals || !out->n_signals);
+    if (n && (!has_all || out->word_stride < MNP_UP_TO(mn_word, value)))
+        return mnp_fail(err, MN_INVALID, ~0u, "a step with %u words at a stride of %u", n,
+                        out->word_stride);
+    return params_no_flags(out->flags, "a step", err);
+}
+
+mn_status mnp_check_word(const mn_word *w, uint64_t bytes, mn_error *err) {
+    const uint64_t size = sizeof w->value;
+    if (w->offset % size || bytes < size || w->offset > bytes - size)
+        return mnp_fail(err, MN_INVALID, ~0u,
+                        "a word at %llu of a buffer of %llu bytes; a multiple of 4 within it is "
+                        "meant",
+                        (unsigned long long)w->offset, (unsigned long long)bytes);
+    return MN_OK;
 }
 
 mn_status mnp_read_step(const mn_step *in, mn_step *out, mn_error *err) {

@@ -1,6 +1,7 @@
 /* context.c -- bindings to pointers, and the run: a step is one team of the host's pool, whose
  * phases are stages of nodes (phases.c). */
 #include "mnc.h"
+#include "words.h"
 #include <stdio.h>
 
 /* One set of bindings, empty. The caller frees it, also after an error. */
@@ -340,12 +341,39 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
     return MN_OK;
 }
 
+/* Words that a step is to write; a device that is not asynchronous waits for none. */
+static mn_status check_words(const mn_context *c, const mn_step *step, mn_error *err) {
+    mn_status st = MN_OK;
+    if (step->n_waits)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "a step that waits for words");
+    for (uint32_t i = 0; i < step->n_signals && !st; i++) {
+        const mn_word *w = mnp_word(step->signals, i, step->word_stride);
+        if (!w->buffer || w->buffer->dev != c->prog->dev)
+            return mnp_fail(err, MN_INVALID, ~0u, "word %u is in no buffer of the device", i);
+        st = mnp_check_word(w, w->buffer->bytes, err);
+    }
+    return st;
+}
+
+/* Whoever sees a word sees what the step wrote. */
+static void write_words(const mn_step *step) {
+    for (uint32_t i = 0; i < step->n_signals; i++) {
+        const mn_word *w = mnp_word(step->signals, i, step->word_stride);
+        uint32_t *at = (uint32_t *)(void *)(w->buffer->ptr + w->offset);
+        __atomic_store_n(at, w->value, __ATOMIC_RELEASE);
+    }
+}
+
 /* Returns when the step is over, so there is no event to wait for: *event is NULL. */
 mn_status mnc_execute(mn_context *c, const mn_step *in, mn_event **event, mn_error *err) {
     mn_step step;
-    mn_status st = mnp_read_step(in, &step, err);
+    mn_status st = mnp_read_step_words(in, &step, err);
+    if (!st && step.n_waits + step.n_signals)
+        st = check_words(c, &step, err);
     if (!st)
         st = mnc_run(c, step.set, step.values, err);
+    if (!st)
+        write_words(&step);
     if (!st && event)
         *event = NULL;
     return st;

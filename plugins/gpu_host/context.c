@@ -2,6 +2,7 @@
  * time; nothing here waits for a step. What a backend captures or records of steps is its own
  * (context_open, step). */
 #include "gpu_table.h"
+#include "words.h"
 
 static mn_status make_scratch(mn_context *ctx, mn_error *err) {
     mng_context *c = mng_context_of(ctx);
@@ -133,12 +134,52 @@ mn_status mng_context_bind(mn_context *ctx, uint32_t set, const mn_binding *bind
     return st;
 }
 
+/* ---- words ----------------------------------------------------------------------------------- */
+/* [n] words in pinned memory of the device's. */
+static mn_status check_words(const mn_device *own, const mn_word *words, uint32_t n,
+                             uint32_t stride, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        const mn_word *w = mnp_word(words, i, stride);
+        if (!w->buffer || !w->buffer->host)
+            return mnp_fail(err, MN_INVALID, ~0u, "word %u is not in pinned memory", i);
+        st = mng_check_device(own, w->buffer->dev, "a buffer", err);
+        if (!st)
+            st = mnp_check_word(w, w->buffer->bytes, err);
+    }
+    return st;
+}
+
+static mn_status each_word(mn_queue *q, const mn_word *words, uint32_t n, uint32_t stride,
+                           mn_status (*fn)(mn_queue *, uint32_t *, uint32_t, mn_error *),
+                           mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        const mn_word *w = mnp_word(words, i, stride);
+        st = fn(q, (uint32_t *)(void *)(w->buffer->host + w->offset), w->value, err);
+    }
+    return st;
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
+/* *out: the step as far as it has fields; its words are checked. */
+static mn_status read_step(const mn_context *ctx, const mn_step *in, mn_step *out, mn_error *err) {
+    const mn_device *d = mng_program_of(mng_context_of(ctx)->prog)->dev;
+    if (!mng_backend_of(d)->word_wait)
+        return mnp_read_step(in, out, err);
+    mn_status st = mnp_read_step_words(in, out, err);
+    if (!st)
+        st = check_words(d, out->waits, out->n_waits, out->word_stride, err);
+    if (!st)
+        st = check_words(d, out->signals, out->n_signals, out->word_stride, err);
+    return st;
+}
+
 mn_status mng_context_begin(mn_context *ctx, const mn_step *in, mn_error *err) {
     mng_context *c = mng_context_of(ctx);
     const mng_program *p = mng_program_of(c->prog);
     mn_step step;
-    mn_status st = mnp_read_step(in, &step, err);
+    mn_status st = read_step(ctx, in, &step, err);
     if (st)
         return st;
     if (step.set >= p->n_sets || !c->bound[step.set])
@@ -176,11 +217,30 @@ mn_status mng_context_prepare(mn_context *ctx, const mn_step *step, mn_error *er
     return st;
 }
 
+/* A step with words, begun. */
+static mn_status run_between_words(mn_context *ctx, const mn_step *in, mn_error *err) {
+    const mng_context *c = mng_context_of(ctx);
+    const mng_backend *b = mng_backend_of(mng_program_of(c->prog)->dev);
+    mn_step step;
+    mn_status st = read_step(ctx, in, &step, err);
+    if (!st)
+        st = each_word(c->queue, step.waits, step.n_waits, step.word_stride, b->word_wait, err);
+    if (!st)
+        st = run_step(ctx, false, err);
+    if (!st)
+        st =
+            each_word(c->queue, step.signals, step.n_signals, step.word_stride, b->word_write, err);
+    return st;
+}
+
 mn_status mng_execute(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
     const mng_context *c = mng_context_of(ctx);
     const mng_backend *b = mng_backend_of(mng_program_of(c->prog)->dev);
     mn_status st = mng_context_begin(ctx, step, err);
-    if (!st)
+    const bool has_words = MN_HAS(mn_step, step, n_waits) || MN_HAS(mn_step, step, n_signals);
+    if (!st && has_words)
+        st = run_between_words(ctx, step, err);
+    else if (!st)
         st = run_step(ctx, false, err);
     if (st)
         return st;

@@ -77,6 +77,10 @@ struct mng_backend {
     /* pinned memory of the host, zeroed, at *host for its whole life */
     mn_status (*pinned_alloc)(mn_device *d, uint64_t bytes, void **mem, char **host, mn_error *err);
     void (*pinned_free)(mn_device *d, void *mem, char *host);
+    /* optional: memory of the host's as pinned memory, where it is, and its end; NULL: wrap is
+     * MN_UNSUPPORTED, and the devices have no MN_DEVICE_WRAPS */
+    mn_status (*wrap)(mn_device *d, char *host, uint64_t bytes, void **mem, mn_error *err);
+    void (*unwrap)(mn_device *d, void *mem);
 
     /* ---- queues ---- */
     /* fills the backend's part of q; after an error queue_close is called */
@@ -109,6 +113,11 @@ struct mng_backend {
     /* later work of the queue waits for the event */
     mn_status (*event_join)(mn_queue *q, void *event, mn_error *err);
     void (*event_free)(mn_device *d, void *event);
+    /* optional, both or none: what the queue does later waits until a word of pinned memory has
+     * reached the value, or the queue is aborted; writes it behind what the queue did so far. Never
+     * a kernel that spins. NULL: a step with words is MN_UNSUPPORTED */
+    mn_status (*word_wait)(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err);
+    mn_status (*word_write)(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err);
     /* optional: once the event has passed fn(arg, status) is called once, from any thread, with
      * MN_OK or with what event_poll would return; the event may be freed or recorded again
      * meanwhile. After an error it is not called. NULL: event_on_ready is MN_UNSUPPORTED */

@@ -124,7 +124,8 @@ struct mn_buffer {
     uint32_t n_parts;
     uint32_t kind; /* MN_MEM_DEVICE or MN_MEM_HOST_PINNED */
     uint64_t bytes;
-    char *host; /* of pinned memory: its address for its whole life */
+    char *host;   /* of pinned memory: its address for its whole life */
+    bool wrapped; /* pinned memory of the host's own */
     uint64_t part_bytes;
     uint64_t room;
     uint64_t least_room;

@@ -88,11 +88,30 @@ mn_status mng_alloc(mn_device *dev, const mn_alloc_params *in, mn_buffer **out, 
 }
 
 mn_status mng_wrap(mn_device *dev, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
-    (void)host;
-    (void)bytes;
-    (void)out;
-    return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%s takes no host memory as its own",
-                    mng_backend_of(dev)->id);
+    const mng_backend *backend = mng_backend_of(dev);
+    if (!backend->wrap)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%s takes no host memory as its own",
+                        backend->id);
+    mn_status st = mng_enter(dev, err);
+    if (st)
+        return st;
+    mn_buffer *b = mng_new(dev, sizeof *b);
+    if (!b)
+        return mnp_fail_memory(err, sizeof *b, "a buffer");
+    *b = (mn_buffer){.dev = dev,
+                     .bytes = bytes,
+                     .kind = MN_MEM_HOST_PINNED,
+                     .host = host,
+                     .wrapped = true,
+                     .n_parts = 1,
+                     .part_bytes = bytes,
+                     .room = bytes};
+    st = backend->wrap(dev, host, bytes, &b->mem[0], err);
+    if (st)
+        mng_delete(dev, b);
+    else
+        *out = b;
+    return st;
 }
 
 void mng_buffer_free(mn_buffer *b) {
@@ -100,7 +119,9 @@ void mng_buffer_free(mn_buffer *b) {
         return;
     const mng_backend *backend = mng_backend_of(b->dev);
     mng_enter(b->dev, NULL);
-    if (b->kind == MN_MEM_HOST_PINNED && b->mem[0])
+    if (b->wrapped)
+        backend->unwrap(b->dev, b->mem[0]);
+    else if (b->kind == MN_MEM_HOST_PINNED && b->mem[0])
         backend->pinned_free(b->dev, b->mem[0], b->host);
     for (uint32_t i = 0; i < b->n_parts && b->kind == MN_MEM_DEVICE; i++)
         if (b->mem[i])

@@ -16,7 +16,7 @@ static mn_status device_info(mng_plugin *p, uint32_t i, mn_device_info *info, mn
     (void)i;
     (void)err;
     info->kind = MN_DEVICE_GPU;
-    info->flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
+    info->flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT | MN_DEVICE_WRAPS;
     info->mem_total = TOY_MEMORY;
     info->max_alloc = TOY_MEMORY;
     snprintf(info->name, sizeof info->name, "a thread as a GPU");
@@ -107,6 +107,20 @@ static void pinned_free(mn_device *d, void *mem, char *host) {
     mng_delete(d, host);
 }
 
+/* The host's memory is the device's, too. */
+static mn_status wrap(mn_device *d, char *host, uint64_t bytes, void **mem, mn_error *err) {
+    (void)d;
+    (void)bytes;
+    (void)err;
+    *mem = host;
+    return MN_OK;
+}
+
+static void unwrap(mn_device *d, void *mem) {
+    (void)d;
+    (void)mem;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 static const mng_backend backend = {
     .id = "gpu_toy",
@@ -131,6 +145,8 @@ static const mng_backend backend = {
     .memory_free = memory_free,
     .pinned_alloc = pinned_alloc,
     .pinned_free = pinned_free,
+    .wrap = wrap,
+    .unwrap = unwrap,
     .queue_open = toy_queue_open,
     .queue_close = toy_queue_close,
     .queue_finish = toy_queue_finish,
@@ -143,6 +159,8 @@ static const mng_backend backend = {
     .event_join = toy_event_join,
     .event_free = toy_event_free,
     .event_tell = toy_event_tell,
+    .word_wait = toy_word_wait,
+    .word_write = toy_word_write,
     .events_once = true,
     .weight_shape = toy_weight_shape,
     .weight_put = toy_weight_put,

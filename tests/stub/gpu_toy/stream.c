@@ -138,6 +138,37 @@ static void pass(mn_device *d, toy_event *e) {
     event_release(e);
 }
 
+/* ---- words ----------------------------------------------------------------------------------- */
+static mn_status push_word(mn_queue *q, toy_what what, uint32_t *at, uint32_t value,
+                           mn_error *err) {
+    const mn_status st = toy_check_entered(q->base.dev, err);
+    if (st)
+        return st;
+    toy_command *c = toy_begin(q);
+    c->what = what;
+    c->u.word = (toy_word){at, value};
+    toy_push(q);
+    return MN_OK;
+}
+
+mn_status toy_word_wait(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err) {
+    return push_word(q, TOY_WORD_WAIT, word, value, err);
+}
+
+mn_status toy_word_write(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err) {
+    return push_word(q, TOY_WORD_WRITE, word, value, err);
+}
+
+/* On the stream's thread; an abort ends it. */
+static void wait_for_word(const mn_queue *q, const toy_word *w) {
+    const struct timespec nap = {0, 20000};
+    while ((int32_t)(__atomic_load_n(w->at, __ATOMIC_ACQUIRE) - w->value) < 0) {
+        if (__atomic_load_n(&q->base.aborted, __ATOMIC_ACQUIRE))
+            return;
+        nanosleep(&nap, NULL);
+    }
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 static mn_status push_copy(mn_queue *q, char *to, const char *from, uint64_t n) {
     toy_command *c = toy_begin(q);
@@ -165,7 +196,8 @@ mn_status toy_copy_on(mn_queue *q, mng_ref to, mng_ref from, uint64_t n, mn_erro
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 /* A device that is lost computes nothing; its events pass, so that nothing waits for ever. */
-static void run_command(mn_device *d, const toy_command *c) {
+static void run_command(mn_queue *q, const toy_command *c) {
+    mn_device *d = q->base.dev;
     switch (c->what) {
     case TOY_KERNEL:
         if (!is_lost(d))
@@ -184,6 +216,12 @@ static void run_command(mn_device *d, const toy_command *c) {
     case TOY_WAIT:
         wait_for(c->u.event);
         event_release(c->u.event);
+        break;
+    case TOY_WORD_WAIT:
+        wait_for_word(q, &c->u.word);
+        break;
+    case TOY_WORD_WRITE:
+        __atomic_store_n(c->u.word.at, c->u.word.value, __ATOMIC_RELEASE);
         break;
     }
 }
@@ -205,7 +243,7 @@ static void *run_stream(void *queue) {
         const toy_command *c = next_command(q);
         if (!c)
             return NULL;
-        run_command(q->base.dev, c);
+        run_command(q, c);
         pthread_mutex_lock(&q->lock);
         q->done++;
         pthread_cond_broadcast(&q->moved);

@@ -60,8 +60,22 @@ typedef struct {
     uint64_t n;
 } toy_copy;
 
-/* What the stream runs: a kernel, a copy of bytes or of a view, an event that passes, a wait. */
-typedef enum { TOY_KERNEL, TOY_COPY, TOY_VIEW, TOY_RECORD, TOY_WAIT } toy_what;
+typedef struct {
+    uint32_t *at;
+    uint32_t value;
+} toy_word;
+
+/* What the stream runs: a kernel, a copy of bytes or of a view, an event that passes, a wait for
+ * one, a wait for a word, the writing of a word. */
+typedef enum {
+    TOY_KERNEL,
+    TOY_COPY,
+    TOY_VIEW,
+    TOY_RECORD,
+    TOY_WAIT,
+    TOY_WORD_WAIT,
+    TOY_WORD_WRITE
+} toy_what;
 typedef struct {
     toy_what what;
     union {
@@ -69,6 +83,7 @@ typedef struct {
         toy_copy copy;
         mng_view view;
         toy_event *event;
+        toy_word word;
     } u;
 } toy_command;
 
@@ -108,6 +123,8 @@ mn_status toy_event_poll(mn_device *, void *, bool *, mn_error *);
 mn_status toy_event_wait(mn_device *, void *, mn_error *);
 mn_status toy_event_join(mn_queue *, void *, mn_error *);
 void toy_event_free(mn_device *, void *);
+mn_status toy_word_wait(mn_queue *, uint32_t *, uint32_t, mn_error *);
+mn_status toy_word_write(mn_queue *, uint32_t *, uint32_t, mn_error *);
 mn_status toy_event_tell(mn_device *, void *, void (*)(void *, mn_status), void *, mn_error *);
 
 /* ---- ops.c ----------------------------------------------------------------------------------- */
