@@ -443,7 +443,7 @@ MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
 MN_API mn_status mn_rank_of_process(uint32_t *rank, uint32_t *n, mn_error *err);
 /* Waits until all ranks have joined; *rank is the rank of this process. A process that is alone
  * gets 0 at once. Call it once per runtime, before any session. The setting "device" names the
- * plugin or the device of this process; LOCAL_RANK chooses among those of a plugin. MN_TIMEOUT
+ * plugin or the device of this process; LOCAL_RANK chooses among a plugin's devices. MN_TIMEOUT
  * names the ranks that are missing. MN_BAD_INPUT names what differs between ranks: token, version,
  * plugin or model. MN_NO_DEVICE: no plugin of this process forms groups over processes.
  * NULL: m, rank: MN_INVALID. */
@@ -998,9 +998,9 @@ typedef struct {
     /* TOKEN: the id; if finish is not 0, it is the last id, and with MN_FINISH_STOP no part of the
      * text. FINISH: -1, and MN_FINISH_*. PROMPT: -1, 0 */
     int32_t id, finish;
-    uint32_t n_prompt; /* ids of the prompt, without those of n_drawn */
+    uint32_t n_prompt; /* ids of the prompt, without the n_drawn ids */
     uint32_t n_cached; /* ids of n_prompt and n_drawn whose pages were shared, not computed */
-    uint32_t n_drawn;  /* ids drawn so far, this one and those of n_drawn included */
+    uint32_t n_drawn;  /* ids drawn so far, with this one and the request's n_drawn */
     /* with MN_SUBMIT_LOGPROBS, TOKEN: natural logarithms of probabilities at temperature 1, after
      * penalties and bias: of id, and of the n_top most likely ids, best first */
     uint32_t n_top;
@@ -1081,7 +1081,7 @@ MN_API mn_status mn_session_keep(mn_session *s, uint32_t timeout_ms, mn_error *e
 
 /* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of
  * f32, first = position of the block's first row; a status other than MN_OK ends it. No sequence is
- * left. The logits are those of the model, NaN and infinity included. */
+ * left. The logits are the model's, NaN and infinity included. */
 typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
                                   const float *rows);
 /* NULL: arg: passed on; s, ids, rows: MN_INVALID. */

@@ -239,10 +239,10 @@ typedef struct {
     uint32_t max_head_dim; /* longer heads are MN_UNSUPPORTED; 0 = any */
 } mnp_kv_rules;
 /* A page of a PAGED group: per layer, K [Hkv, page_tokens, pad_k], then V [Hkv, page_tokens,
- * pad_v], of types of their own. Of Q8_0 a pad is whole blocks; how codes and scales lie within
- * a head's part of a page is the plugin's. Padding is zero in a zeroed buffer and stays so. Of a
+ * pad_v], of types of their own. Of Q8_0 a pad is whole blocks; how codes and scales lie within a
+ * head's part of a page is the plugin's. Padding is zero in a zeroed buffer and stays so. Of a
  * group whose values are the first elements of its keys there is K alone: v_offset is 0, type and
- * row of values are those of keys, and dim_v is 0 but for ATTENTION. */
+ * row of values equal those of keys, and dim_v is 0 except for ATTENTION. */
 typedef struct {
     uint32_t k_dtype, v_dtype, page_tokens; /* MN_F32, MN_F16 or MN_Q8_0 */
     uint32_t n_layers;                      /* of the group */

@@ -134,7 +134,7 @@ typedef struct {
 } mng_cache;
 mng_cache mng_cache_of(const mng_run *r, const mng_unit *u);
 /* The pages of a CONV_STATE, SSM_SCAN or GATED_DELTA unit. A sequence is an entry of SEQS: its rows
- * are those of [seq[0], seq[0] + seq[1]) whose ROW_POS is not negative, its pages are row seq[2] of
+ * are the rows [seq[0], seq[0] + seq[1]) whose ROW_POS is not negative, its pages are row seq[2] of
  * STATES. A sequence is left unchanged if seq[1] is 0, its slot does not exist, or it has no page
  * to leave. */
 typedef struct {

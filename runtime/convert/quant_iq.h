@@ -31,7 +31,7 @@ enum { MN_IQ_TRIED = 4 };
 typedef struct {
     uint16_t code[64]; /* of each `size` elements */
     uint8_t sign[32];  /* of eight elements each */
-    uint8_t level[16]; /* a group's scale is 2 level + 1 times that of the block */
+    uint8_t level[16]; /* a group's scale is 2 level + 1 times the block's */
     uint8_t form[16];  /* which codebook a group uses */
     float scale;
 } mn_iq_block;

@@ -217,8 +217,8 @@ static inline bool mn_engine_tells(const mn_engine *e, const mn_engine_step *x) 
 void mn_engine_places_free(mn_engine *e);
 
 /* ---- profile.c ------------------------------------------------------------------------------- */
-/* Executes the segment through mn.profile/1 of its device; its units go behind those of the engine.
- * set: of bindings; symbols: with the device's own pages. */
+/* Executes the segment through mn.profile/1 of its device; its units follow the units of the
+ * engine. set: of bindings; symbols: with the device's own pages. */
 mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn_context *context,
                                     uint32_t set, const int64_t *symbols, mn_error *err);
 

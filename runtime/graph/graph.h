@@ -103,7 +103,7 @@ typedef struct {
     mn_node node;      /* between mn_gb_begin and mn_gb_end */
     uint32_t n_states; /* operations with a state so far */
     int layer;         /* of nodes and of names with "%d"; -1 = none: begin and end of the graph */
-    bool of_text;      /* the builder is at the encoder: rows are those of texts */
+    bool of_text;      /* the builder is at the encoder: rows are rows of texts */
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     int32_t text_row_pos;
     double rope_mscale[MN_MAX_ROPE];
@@ -115,7 +115,7 @@ typedef struct {
     bool tells;     /* its hidden states are an output (mn_graph_io.hidden_out) */
     bool head;      /* it is the model's draft head */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
-    bool typed;     /* ids from n_vocab on are those of a second text: mn_g_typed_tokens */
+    bool typed;     /* ids from n_vocab on belong to a second text: mn_g_typed_tokens */
     /* a remark for users on tensors that are not used, printed behind "MODEL: "; NULL: none */
     const char *remark;
 } mn_model_graph;

@@ -42,7 +42,7 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *lay
 /* ---- hparams_heads.c, hparams_caches.c: parts of a layer ------------------------------------- */
 /* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
 mn_status mn_hp_read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers);
-/* Sizes of latent attention, before those of heads, which are its row's: one head of keys. */
+/* Sizes of latent attention; read before the heads, whose one head of keys is the latent row. */
 mn_status mn_hp_read_latent(const mn_hp_reader *r, mn_hparams *h);
 /* Whether no layer may be nothing but its state. */
 bool mn_hp_all_attend(const mn_hparams *h);

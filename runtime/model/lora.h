@@ -1,7 +1,7 @@
 /* lora.h -- a LoRA adapter as its files have it: pairs of small matrices beside matrices of a
  * model: y += scale B (A x). Both forms, GGUF's adapters and PEFT's folders, come from the loaders
  * as a canonical model whose key general.type is "adapter" and whose tensors are NAME.lora_a [r, K]
- * and NAME.lora_b [N, r], NAME being that of the adapted matrix [N, K]. */
+ * and NAME.lora_b [N, r], where NAME is the adapted matrix [N, K]. */
 #ifndef MN_MODEL_LORA_H
 #define MN_MODEL_LORA_H
 #include "model/row_order.h"

@@ -103,7 +103,7 @@ typedef struct {
     int64_t one_step; /* 1: of an encoder: nothing is kept after the step of a text */
     int64_t v_of_k;   /* 1: values are the first elements of keys, and not kept */
     int64_t state;    /* 1: of layers that remember a state (MN_MEMORY_STATE); the others are 0 */
-    int64_t text;     /* 1: its positions are those of the text that an encoder reads */
+    int64_t text;     /* 1: its positions are positions of the text that an encoder reads */
 } mn_kv_group;
 
 /* One layer. Layers of one model may differ in any of it. */
@@ -179,7 +179,7 @@ typedef struct {
     mn_latent latent;
     mn_altup altup;
     int64_t n_of_layer; /* width of the embeddings that each layer has of its own; 0 = none */
-    int64_t n_latent;   /* width of what experts read and write; 0 = that of the layers */
+    int64_t n_latent;   /* width of what experts read and write; 0 = as the layers */
     double norm_eps, norm_offset;
     /* MN_ACT_* */
     uint32_t act;

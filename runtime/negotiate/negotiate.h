@@ -245,7 +245,7 @@ mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_re
                           mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);
 /* cut.c: more segments, on the same devices: what a LINEAR or MOE_LINEAR reads is made by an
- * earlier one. Estimates of a segment stay those of the segment that it was part of. On an error p
+ * earlier one. A new segment keeps the estimates of the segment that it was part of. On an error p
  * is unchanged; MN_UNSUPPORTED: layers share keys and values. */
 mn_status mn_placement_cut(mn_placement *p, const mn_model_graph *g, mn_error *err);
 

@@ -48,7 +48,7 @@ mn_status mn_adapters_decide(mn_adapters *x, const mn_lora_room **out, mn_error 
 mn_status mn_adapters_load(mn_adapters *x, const mn_model_graph *all, const char *name,
                            mn_adapter_file *files, uint32_t n, mn_error *err);
 mn_status mn_adapters_unload(mn_adapters *x, const char *name, mn_error *err);
-/* The i-th that is listed, filled into *out while nobody changes it; MN_END. */
+/* The i-th that is listed, copied to *out under the lock; MN_END past the last. */
 mn_status mn_adapters_get(mn_adapters *x, uint32_t i, mn_adapter_item *out);
 
 /* One holder more of the adapter of this name. MN_BAD_INPUT lists those that there are. */

@@ -74,7 +74,7 @@ struct mn_registry {
     mn_device_record *devices;
     mn_device_state *state; /* [n_devices + MN_MAX_GROUPS] */
     size_t n_devices, cap_devices;
-    size_t n_groups; /* device_groups.c: records behind those of devices */
+    size_t n_groups; /* device_groups.c: records behind the records of devices */
     uint64_t first_delay_ns, most_delay_ns;
 };
 
@@ -119,9 +119,9 @@ mn_status mn_notes_parse(const uint8_t *bytes, size_t n, uint64_t align, mn_plug
  * that is not known here. */
 mn_status mn_isa_check(const char *words, mn_error *err);
 
-/* The rule of versions (R9): below 0.9 the same one, from 0.9 on all minors of a major, each side
- * within what the other says is the oldest it understands. mn_abi_oldest: that of a side that did
- * not say. */
+/* The rule of versions (R9): below 0.9 the same version, from 0.9 on all minors of a major, if no
+ * side is older than the oldest version that the other states. mn_abi_oldest: the oldest version of
+ * a side that states none. */
 bool mn_abi_fits(uint32_t host, uint32_t host_oldest, uint32_t plugin, uint32_t plugin_oldest);
 uint32_t mn_abi_oldest(uint32_t abi);
 

@@ -6,9 +6,9 @@
  * ids instead of one (Leviathan et al. 2023, "Fast inference from transformers via speculative
  * decoding", eq. 1). In a step in which n sequences draw, and m of them verify k drafts each,
  *   ids per time = (n - m + m E(k)) / (T(n + m k) + m k d)
- * where T is the time of a step by its rows, as measured, and d that of making a draft. The best k
- * is taken; it is 0 where rows cost as much as what they yield: with many sequences, whose rows
- * fill the device already, or where few drafts hold. */
+ * where T is the measured time of a step by its rows, and d the time to make a draft. The best k is
+ * taken; it is 0 where rows cost as much as what they yield: with many sequences, whose rows fill
+ * the device already, or where few drafts hold. */
 #ifndef MN_WORTH_H
 #define MN_WORTH_H
 #include <stdbool.h>
@@ -67,7 +67,7 @@ typedef struct {
     uint32_t until;    /* not on: until so many ids are drawn */
     uint32_t rest;     /* ids that it rested for the last time */
     uint32_t n_missed; /* steps in a row for which no draft was found */
-    /* since it is on: steps, those that verified drafts, and those of which one held */
+    /* since it is on: steps, steps that verified drafts, and steps in which one held */
     uint32_t n_steps, n_tries, n_hits;
 } mn_drafting;
 void mn_draft_memory_begin(mn_draft_memory *m);

@@ -87,7 +87,7 @@ typedef struct {
     uint32_t first; /* the turn that may be the next one to take long */
 } mn_form_time;
 
-/* Whose mask an output needs: that of its guide, so many drafts ahead. NULL: all ids. */
+/* The mask that an output needs: of this guide, so many drafts ahead. NULL: all ids. */
 typedef struct {
     const mn_guide *guide;
     uint32_t ahead;

@@ -87,7 +87,7 @@ typedef struct {
 typedef struct {
     int32_t node;       /* of the prefix cache that names the page; -1: none */
     int32_t prev, next; /* among the kept ones */
-    uint64_t after;     /* steps enqueued when nobody held it any more */
+    uint64_t after;     /* steps enqueued when its last holder gave it back */
     uint64_t worth;     /* of a state: the state of the least worth is evicted first */
 } mn_page_info;
 
@@ -114,7 +114,7 @@ enum { MN_PREFIX_SEEN = 8192 };
 typedef struct {
     uint32_t block; /* positions */
     uint32_t n_nodes, n_heads;
-    uint32_t row, at[MN_MAX_KV_GROUP]; /* pages of a node; where those of each group begin */
+    uint32_t row, at[MN_MAX_KV_GROUP]; /* pages of a node; where each group's pages begin */
     mn_prefix_node *nodes;
     int32_t *pages; /* [n_nodes][row]; -1 = none */
     int32_t *heads; /* [n_heads], a power of 2 */
@@ -302,8 +302,8 @@ mn_status mn_pages_share(mn_kv *kv, uint32_t from, uint32_t to, mn_memory_text t
 /* ---- prefix.c: blocks of tokens that sequences share ----------------------------------------- */
 /* Makes the blocks that the sequence has stored known to others. */
 void mn_prefix_add(mn_kv *kv, uint32_t slot, mn_memory_text text);
-/* Gives a slot without pages those of its beginning that are known; the number of positions, at
- * most all but the last token's. */
+/* Gives a slot without pages the known pages of its beginning; the number of positions, at most all
+ * but the last token's. */
 uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text);
 /* The same for a sequence inside its prompt, from n_stored on; the number of positions more. */
 uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text);

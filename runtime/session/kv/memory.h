@@ -30,7 +30,7 @@ typedef struct {
     uint32_t n_total;     /* pages that there are */
     uint32_t n_own;       /* of them, a sequence's share (mn_kv_pages_of_one) */
     uint32_t table;       /* int32 of the packed inputs where the page table begins */
-    bool of_text;         /* PAGED: its positions are those of the text that an encoder reads */
+    bool of_text;         /* PAGED: its positions are positions of the encoder's text */
 } mn_group_memory;
 
 /* A sequence, as far as its memory goes: tokens[0, n_tokens) are known, positions [0, n_stored) are

@@ -11,7 +11,7 @@ void mn_page_give(mn_kv *kv, uint32_t group, int32_t page);   /* one holder less
 void mn_page_forget(mn_kv *kv, uint32_t group, int32_t page); /* no node names it any more */
 /* Evicts kept pages until n are free; false: fewer are. */
 bool mn_page_make_room(mn_kv *kv, uint32_t group, uint32_t n);
-/* Pages that nobody holds: free, or as soon as steps in flight are complete. */
+/* Pages without a holder: free, or free as soon as steps in flight are complete. */
 uint32_t mn_page_coming(const mn_kv *kv, uint32_t group);
 
 /* The sequence has stored a block that was not known before. */

@@ -60,7 +60,7 @@ struct mn_job {
     uint32_t n_tokens, cap_tokens, n_prompt; /* n_prompt: of tokens */
     int32_t *text;                           /* [n_text]; NULL: the model has no encoder */
     uint32_t n_text;
-    uint32_t n_drawn, limit; /* those of an earlier life included */
+    uint32_t n_drawn, limit; /* with ids of an earlier life */
     uint32_t n_cached, n_preempted;
     uint32_t n_run; /* positions that were computed before it was preempted */
     uint64_t cache_salt;
@@ -75,7 +75,7 @@ struct mn_job {
     mn_guide *guide;                         /* NULL: no constraint */
     uint64_t n_drafted, n_accepted, n_steps; /* as in its last event */
     uint64_t n_forced;                       /* likewise */
-    float *prompt_logprobs;                  /* [n_tokens at first]; NULL: nobody asked */
+    float *prompt_logprobs;                  /* [n_tokens at first]; NULL: not asked for */
     int32_t *prompt_top_ids;                 /* [n_tokens at first][n_top] */
     float *prompt_top_logprobs;              /* likewise */
     uint64_t submitted_ns, started_ns, first_ns, last_ns;

@@ -160,7 +160,7 @@ typedef struct {
 } mn_hidden_rows;
 /* The reader of hidden states, and the source of those that a draft head reads (drafter.c). */
 typedef struct {
-    void (*tell)(void *arg, const mn_hidden_rows *r); /* NULL: nobody wants them */
+    void (*tell)(void *arg, const mn_hidden_rows *r); /* NULL: no reader */
     /* Of a head: the hidden state of the model in front of a position of the slot's sequence; NULL:
      * it is not known, and zeros are read. */
     const float *(*hear)(void *arg, uint32_t slot, uint32_t position);
@@ -199,7 +199,7 @@ typedef struct {
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
-    mn_profile_fn profile; /* NULL: nobody asked */
+    mn_profile_fn profile; /* NULL: not asked for */
     void *profile_arg;
 } mn_steps;
 
@@ -286,8 +286,8 @@ mn_status mn_preempt_idle(mn_steps *s, uint32_t seq, uint32_t n_positions, mn_er
 mn_status mn_distrust(mn_steps *s, mn_error *err);
 
 /* ---- restore.c: the files of cache_dir ------------------------------------------------------- */
-/* The sequence has its first pages: it begins to load those of its beginning that files have, where
- * that pays, and has no rows meanwhile. */
+/* The sequence has its first pages: it begins to load the pages of its beginning that files have,
+ * where that pays, and has no rows meanwhile. */
 void mn_step_restore(mn_steps *s, uint32_t seq);
 /* Moves what can be moved in this turn, both ways. */
 mn_status mn_step_move_files(mn_steps *s, mn_error *err);
@@ -326,7 +326,7 @@ mn_status mn_step_finish(mn_steps *s, mn_pending_step *step, mn_error *err);
 mn_status mn_step_give_up(mn_steps *s, const mn_pending_step *step, mn_status st, mn_error *err);
 /* its rows count as done: they will be restored */
 void mn_step_forget(mn_steps *s, const mn_pending_step *step);
-/* Whether a step's output is that of a sequence that still runs. */
+/* Whether a step's output belongs to a sequence that still runs. */
 static inline bool mn_output_is_awaited(const mn_steps *s, mn_pending_output o) {
     const mn_sequence *q = &s->seqs[o.seq];
     return q->used && q->running && q->epoch == o.epoch;
