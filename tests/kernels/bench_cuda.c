@@ -165,7 +165,7 @@ static void print(const row *r, double us, double bytes, double flop) {
 }
 
 static bool run(const h_plugin *p, const row *r) {
-    const case_on on = {p->be, p->dev, p->queue, 0};
+    const case_on on = {.be = p->be, .dev = p->dev, .queue = p->queue};
     case_plan *plan = NULL;
     mn_error err = {.size = sizeof err};
     double us;

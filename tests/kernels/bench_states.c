@@ -80,7 +80,7 @@ static void stay_in_place(op_case *c) {
 }
 
 static void measure(h_plugin *plugin, uint32_t op, op_shape s, double state_bytes) {
-    const case_on on = {plugin->be, plugin->dev, plugin->queue, 0};
+    const case_on on = {.be = plugin->be, .dev = plugin->dev, .queue = plugin->queue};
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     case_plan *p = NULL;
     op_case *c = case_random(op, MN_F32, &s, 1);

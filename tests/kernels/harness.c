@@ -70,7 +70,7 @@ void h_close(h_plugin *p) {
 
 /* ---- running --------------------------------------------------------------------------------- */
 static case_on on(const h_plugin *p) {
-    return (case_on){p->be, p->dev, p->queue, 0};
+    return (case_on){.be = p->be, .dev = p->dev, .queue = p->queue};
 }
 
 mn_status h_try(h_plugin *p, op_case *c, uint32_t precision, mn_error *err) {
@@ -102,7 +102,7 @@ double h_compare(const char *name, const char *against, uint32_t op, uint32_t dt
         assert_true(b);
         assert_true(!a->failed);
         assert_true(!b->failed);
-        if (case_supported(&here, a, NULL) && case_supported(&there, b, NULL)) {
+        if (case_supported(&here, a) && case_supported(&there, b)) {
             h_run(&p, a, precision);
             h_run(&r, b, MN_PRECISION_EXACT);
             worst = case_differ(a, b, NULL);

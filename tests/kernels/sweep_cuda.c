@@ -117,7 +117,7 @@ static int judge(const double *us) {
 }
 
 static int run(const h_plugin *p, const row *r) {
-    const case_on on = {p->be, p->dev, p->queue, 0};
+    const case_on on = {.be = p->be, .dev = p->dev, .queue = p->queue};
     const uint32_t op = r->n_expert ? MN_OP_MOE_LINEAR : MN_OP_LINEAR;
     const op_shape s = {
         .rows = MOST_ROWS, .n = r->n, .k = r->k, .n_expert = r->n_expert, .n_used = r->n_used};
@@ -158,7 +158,7 @@ static const uint32_t packed_types[] = {
 /* One row of a matrix of the type: us and bytes; false: it does not run. */
 static bool time_type(const h_plugin *p, uint32_t dtype, const op_shape *s, double *us,
                       double *bytes) {
-    const case_on on = {p->be, p->dev, p->queue, 0};
+    const case_on on = {.be = p->be, .dev = p->dev, .queue = p->queue};
     case_plan *plan = NULL;
     mn_error err = {.size = sizeof err};
     op_case *c = case_random(MN_OP_LINEAR, dtype, s, 3);

@@ -177,7 +177,7 @@ typedef struct {
 
 /* The subject's rows in steps of n; moves: each step leaves another page than it begins with. */
 static void run_cut(h_plugin *p, const subject *s, int64_t n, bool moves, outcome *out) {
-    const case_on on = {p->be, p->dev, p->queue, 0};
+    const case_on on = {.be = p->be, .dev = p->dev, .queue = p->queue};
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     cut at = {0, s->n_rows, -1, 1};
     op_case *first = s->make(s->vector, &at);
@@ -277,7 +277,7 @@ static op_case *mixed_case(const float *x, int32_t *y) {
 }
 
 static void mixed_sequences(void **state) {
-    const case_on on = {tested.be, tested.dev, tested.queue, 0};
+    const case_on on = {.be = tested.be, .dev = tested.dev, .queue = tested.queue};
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     float x[MIXED_ROWS][N_CHANNEL];
     float before[MIXED_PAGES][PAGE];

@@ -78,7 +78,7 @@ static void foreign_queues(void **state) {
     case_plan *plan;
     (void)state;
     pair_open(&o);
-    const case_on mixed = {o.p.be, o.p.dev, o.queue, 0};
+    const case_on mixed = {.be = o.p.be, .dev = o.p.dev, .queue = o.queue};
     op_case *linear = case_random(MN_OP_LINEAR, MN_F32, &(op_shape){.rows = 2, .k = 8, .n = 4}, 1);
     op_case *add = case_random(MN_OP_ADD, MN_F32, &(op_shape){.rows = 2, .k = 8}, 1);
     is_foreign(case_open(&mixed, linear, MN_PRECISION_EXACT, &plan, &err), "a queue"); /* put */
@@ -270,7 +270,7 @@ static void the_lost_are_told(void **state) {
     (void)state;
     h_host_option("lost_after", "1");
     assert_true(h_open(&p, so));
-    const case_on on = {p.be, p.dev, p.queue, 0};
+    const case_on on = {.be = p.be, .dev = p.dev, .queue = p.queue};
     op_case *c = case_random(MN_OP_ADD, MN_F32, &(op_shape){.rows = 2, .k = 8}, 1);
     assert_int_equal(case_open(&on, c, MN_PRECISION_EXACT, &plan, &err), MN_OK);
     mn_buffer *host = NULL;

@@ -43,7 +43,7 @@ static void open_world(world *w, uint32_t dtype) {
     h_host_option("step_groups", "1");
     assert_true(h_open(&w->p, OPENCL));
     w->c = layers(dtype);
-    const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
+    const case_on here = {.be = w->p.be, .dev = w->p.dev, .queue = w->p.queue};
     assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
 }
 
@@ -295,7 +295,7 @@ static void open_commands(world *w) {
     opencl_stub.has_commands = true;
     assert_true(h_open(&w->p, OPENCL));
     w->c = layers(MN_F32);
-    const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
+    const case_on here = {.be = w->p.be, .dev = w->p.dev, .queue = w->p.queue};
     assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
     assert_int_equal(step(w), MN_OK);
     assert_int_equal(mn_usual_prepare(w->p.be, w->plan->contexts[0], 0, w->c->value, &error),

@@ -95,7 +95,7 @@ static void test_blob(void **state) {
     assert_true(h_open(&p, "reference"));
     op_case *c = curve_case(blobs, 2, 2);
     const case_on on = {.be = p.be, .dev = p.dev, .queue = p.queue};
-    assert_false(case_supported(&on, c, NULL));
+    assert_false(case_supported(&on, c));
     case_free(c);
     h_close(&p);
 }

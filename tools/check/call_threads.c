@@ -19,7 +19,6 @@ static void *ask_often(void *arg) {
     asker *a = arg;
     const check_plugin *p = &a->s->p;
     const mn_backend *be = p->be;
-    const op_case *o = a->s->o;
     for (int i = 0; i < 50 && !a->status; i++) {
         mn_device_info info = {.size = sizeof info};
         mn_estimate e = {.size = sizeof e};
@@ -30,7 +29,7 @@ static void *ask_often(void *arg) {
         if (a->status)
             break;
         a->what = "supports";
-        a->status = mn_usual_supports(be, p->dev, &o->g, o->value, v, sizeof v[0], NULL);
+        a->status = be->supports(p->dev, &a->s->plan->ask, v, sizeof v[0], NULL);
         if (a->status)
             break;
         a->what = "estimate";
@@ -144,7 +143,7 @@ static op_case *many_weights(const case_on *on, uint32_t dtype) {
     shape.n = 256;
     shape.variant = 7;
     op_case *o = case_random(MN_OP_LINEAR, dtype, &shape, 11);
-    if (o && !o->failed && case_supported(on, o, NULL))
+    if (o && !o->failed && case_supported(on, o))
         return o;
     case_free(o);
     return NULL;

@@ -160,6 +160,10 @@ typedef struct {
     mn_device *dev;
     mn_queue *queue;
     uint64_t align; /* of bindings; 0 = 256 */
+    void *self;     /* mn_plugin.self, of which reasons are asked; needed where `no` is not NULL */
+    /* receives what supports said: the first error that is no refusal, else the last no, with the
+     * plugin's own words; may be NULL */
+    mn_error *no;
 } case_on;
 /* one case compiled on one device: weights, program, buffers, contexts */
 typedef struct case_plan case_plan;
@@ -207,7 +211,12 @@ double case_differ(const op_case *got, const op_case *want, const char **where);
 /* The first output with a number in a spoiled row where `want` has NaN; NULL = there is none.
  * loose: an infinity will do, for classes that round. */
 const char *case_hides_nan(const op_case *got, const op_case *want, bool loose);
-/* Whether the verdict of every node is a yes (native, slow or ask). *reason (may be NULL): of
- * the first no. */
-bool case_supported(const case_on *on, const op_case *c, uint32_t *reason);
+/* supports of the case's segment, with the memory that compile is given. v: [CASE_NODES], zeroed
+ * here. */
+mn_status case_supports(const case_on *on, op_case *c, mn_verdict *v, mn_error *err);
+/* MN_VERDICT_NO if one of the segment's nodes has it or supports fails: on->no tells why. Else the
+ * lowest. */
+int32_t case_verdict(const case_on *on, op_case *c);
+/* Whether the verdict of every node is a yes (native, slow or ask). */
+bool case_supported(const case_on *on, op_case *c);
 #endif

@@ -715,16 +715,44 @@ const char *case_hides_nan(const op_case *got, const op_case *want, bool loose) 
     return NULL;
 }
 
-bool case_supported(const case_on *on, const op_case *c, uint32_t *reason) {
+mn_status case_supports(const case_on *on, op_case *c, mn_verdict *v, mn_error *err) {
+    const mn_compile ask = case_question(c, MN_PRECISION_AUTO);
+    memset(v, 0, CASE_NODES * sizeof *v);
+    if (c->failed)
+        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+    return on->be->supports(on->dev, &ask, v, sizeof *v, err);
+}
+
+/* st: of supports; reason: of a verdict that is no. */
+static void say_no(const case_on *on, mn_status st, const mn_error *err, uint32_t reason) {
+    mn_error *no = on->no;
+    if (!no || (no->status && MN_STATUS_CLASS(no->status) != MN_CLASS_REFUSE))
+        return;
+    *no = *err;
+    no->status = st;
+    if (!st && MN_HAS(mn_backend, on->be, reason))
+        on->be->reason(on->self, reason, no->msg, sizeof no->msg);
+    no->msg[sizeof no->msg - 1] = 0;
+}
+
+int32_t case_verdict(const case_on *on, op_case *c) {
     mn_verdict v[CASE_NODES];
-    memset(v, 0, sizeof v);
-    if (c->failed || mn_usual_supports(on->be, on->dev, &c->g, c->value, v, sizeof v[0], NULL))
-        return false;
-    for (uint32_t i = 0; i < c->g.n_nodes; i++) {
-        if (reason)
-            *reason = v[i].reason;
-        if (v[i].verdict == MN_VERDICT_NO)
-            return false;
+    mn_error err = {.size = sizeof err};
+    int32_t least = MN_VERDICT_NATIVE;
+    uint32_t reason = 0;
+    const mn_status st = case_supports(on, c, v, &err);
+    const uint32_t n = (c->node_hi ? c->node_hi : c->g.n_nodes) - c->node_lo;
+    for (uint32_t i = 0; i < n && !st && least != MN_VERDICT_NO; i++) {
+        if (v[i].verdict < least || v[i].verdict == MN_VERDICT_NO)
+            least = v[i].verdict;
+        reason = v[i].reason;
     }
-    return true;
+    if (!st && least != MN_VERDICT_NO)
+        return least;
+    say_no(on, st, &err, reason);
+    return MN_VERDICT_NO;
+}
+
+bool case_supported(const case_on *on, op_case *c) {
+    return case_verdict(on, c) != MN_VERDICT_NO;
 }

@@ -135,7 +135,7 @@ uint32_t chain_tensor(const op_case *o, uint32_t i) {
 static bool chain_runs(check *c, const stage *s, uint32_t op) {
     const chain_ops alone = {{op}};
     op_case *o = chain_node(c, &alone, 0, 1, NULL);
-    const bool yes = o && case_supported(&s->on, o, NULL);
+    const bool yes = o && case_supported(&s->on, o);
     case_free(o);
     return yes;
 }

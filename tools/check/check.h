@@ -115,7 +115,12 @@ typedef struct {
     mn_queue *queue;
     check_host *host;
     mn_error err;
+    mn_error
+        no; /* case_on.no of what is asked of dev; an error in it fails the rule (check_close) */
 } check_plugin;
+/* ": " and the plugin's own words for its last no; "" = it has none. Of this thread, until the next
+ * call. */
+const char *check_no_text(const check_plugin *p);
 mn_error check_error(void); /* an empty one, ready to be filled */
 /* The entry function of the file, which the first call opens. NULL: the rule has failed. */
 mn_entry_fn check_entry(check *c);

@@ -31,7 +31,7 @@ static void strides(check *c, stage *s, op_case *o, uint32_t op) {
     CHECK(c, wide_do(&w, o), "out of memory");
     wide.be = wide_backend(s->p.be);
     check_doing(c, "%s ran with longer structs and strides", name);
-    const bool yes = case_supported(&wide, o, NULL);
+    const bool yes = case_supported(&wide, o);
     st = case_run(&wide, o, MN_PRECISION_EXACT, &err);
     wide_undo(&w, o);
     CHECK_OK(c, st, &err, "%s with longer structs and strides", name);
@@ -88,13 +88,12 @@ void check_graph_small_outputs(check *c) {
 }
 
 /* ---- what is not known ----------------------------------------------------------------------- */
-static void refused_by_supports(check *c, const stage *s, const op_case *o, uint32_t at,
+static void refused_by_supports(check *c, const stage *s, op_case *o, uint32_t at,
                                 const char *what) {
     mn_verdict v[CASE_NODES] = {{0}};
     mn_error err = check_error();
     check_doing(c, "supports met %s", what);
-    const mn_status st =
-        mn_usual_supports(s->p.be, s->p.dev, &o->g, o->value, v, sizeof v[0], &err);
+    const mn_status st = case_supports(&s->on, o, v, &err);
     const int32_t verdict = v[at].verdict;
     CHECK(c, !st || MN_STATUS_CLASS(st) == MN_CLASS_REFUSE,
           "supports met %s: found status 0x%x (%s), expected MN_OK and a verdict", what,
@@ -189,7 +188,7 @@ void check_graph_newer_contract(check *c) {
 static void survives(check *c, const stage *s, op_case *o, const char *what) {
     mn_verdict v[CASE_NODES] = {{0}};
     check_doing(c, "supports and compile met %s", what);
-    mn_usual_supports(s->p.be, s->p.dev, &o->g, o->value, v, sizeof v[0], NULL);
+    case_supports(&s->on, o, v, NULL);
     case_run(&s->on, o, MN_PRECISION_EXACT, NULL);
 }
 
@@ -238,7 +237,7 @@ void check_graph_unknown_role(check *c) {
 /* ---- attributes ------------------------------------------------------------------------------ */
 /* MN_UNSUPPORTED, or the status of the run. */
 static mn_status run_if_supported(const case_on *on, op_case *o, mn_error *err) {
-    if (!case_supported(on, o, NULL))
+    if (!case_supported(on, o))
         return MN_UNSUPPORTED;
     return case_run(on, o, MN_PRECISION_EXACT, err);
 }
@@ -460,7 +459,10 @@ void check_graph_questions(check *c) {
     check_doing(c, "supports met a graph without nodes");
     mn_graph none = s.o->g;
     mn_verdict v = {0};
+    mn_compile nothing = good;
     none.n_nodes = 0;
-    mn_usual_supports(be, s.p.dev, &none, s.o->value, &v, sizeof v, NULL);
+    nothing.graph = &none;
+    nothing.node_hi = 0;
+    be->supports(s.p.dev, &nothing, &v, sizeof v, NULL);
     stage_close(c, &s);
 }

@@ -10,18 +10,6 @@
 #include <unistd.h>
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
-/* The lowest verdict of the case's nodes; MN_VERDICT_NO also where supports fails. */
-static int32_t least_verdict(const stage *s, const op_case *o) {
-    mn_verdict v[CASE_NODES] = {{0}};
-    int32_t least = MN_VERDICT_NATIVE;
-    if (o->failed || mn_usual_supports(s->p.be, s->p.dev, &o->g, o->value, v, sizeof v[0], NULL))
-        return MN_VERDICT_NO;
-    for (uint32_t i = 0; i < o->g.n_nodes; i++)
-        if (v[i].verdict < least)
-            least = v[i].verdict;
-    return least;
-}
-
 /* If the verdict is yes, the case compiles. *n_programs counts. */
 static void must_compile(check *c, stage *s, uint32_t op, uint32_t dtype, uint32_t *n_programs) {
     const char *name = case_op_name(op);
@@ -32,7 +20,7 @@ static void must_compile(check *c, stage *s, uint32_t op, uint32_t dtype, uint32
     op_case *o = case_random(op, dtype, &shape, 5);
     CHECK(c, o, "out of memory");
     check_doing(c, "supports met %s with weights in %s", name, type);
-    const int32_t least = least_verdict(s, o);
+    const int32_t least = case_verdict(&s->on, o);
     const char *verdict = "slow";
     if (least == MN_VERDICT_NATIVE)
         verdict = "native";
@@ -82,7 +70,7 @@ void check_honesty_contracts(check *c) {
         if (!o)
             return;
         check_doing(c, "supports met %s, which contracts does not name", case_op_name(op));
-        CHECK(c, !case_supported(&s.on, o, NULL),
+        CHECK(c, !case_supported(&s.on, o),
               "%s: found a yes, expected no: contracts does not name it", case_op_name(op));
         case_free(o);
     }
@@ -583,7 +571,7 @@ static void judge_outputs(check *c, stage *s, op_case *usual, uint32_t op) {
     op_case *all = case_random(op, MN_F32, &shape, 9);
     op_case *some = case_random(op, MN_F32, &shape, 9);
     CHECK(c, all && some, "out of memory");
-    if (case_supported(&s->on, all, NULL)) {
+    if (case_supported(&s->on, all)) {
         mn_status st = case_run(&s->on, all, MN_PRECISION_EXACT, &err);
         CHECK_OK(c, st, &err, "%s", case_op_name(op));
         const mn_node *node = &some->n[life_node(some, op)];

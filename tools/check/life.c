@@ -45,11 +45,13 @@ uint32_t life_node(const op_case *o, uint32_t op) {
     return i;
 }
 
-static case_on side_of(const check_plugin *p) {
+static case_on side_of(check_plugin *p) {
     return (case_on){
         .be = p->be,
         .dev = p->dev,
         .queue = p->queue,
+        .self = p->api->self,
+        .no = &p->no,
     };
 }
 
@@ -66,25 +68,28 @@ static int contains(const op_contracts *list, uint32_t op) {
 }
 
 /* Asks for the verdicts of a case of op. *out: the case, if no verdict is no; else NULL. */
-static mn_status life_try_op(const check_plugin *p, uint32_t op, op_case **out, mn_error *err) {
-    mn_verdict v[CASE_NODES] = {{0}};
+static mn_status life_try_op(check_plugin *p, uint32_t op, op_case **out, mn_error *err) {
+    mn_error no = check_error();
+    case_on on = side_of(p);
     op_case *o = small_case(op);
-    int yes = 1;
+    on.no = &no;
     *out = NULL;
     if (!o)
         return MN_OUT_OF_MEMORY;
-    mn_status st = mn_usual_supports(p->be, p->dev, &o->g, o->value, v, sizeof v[0], err);
-    for (uint32_t i = 0; i < o->g.n_nodes; i++)
-        yes &= v[i].verdict != MN_VERDICT_NO;
-    if (!st && yes)
+    if (case_supported(&on, o)) {
         *out = o;
+        return MN_OK;
+    }
+    case_free(o);
+    if (no.status && err)
+        *err = no;
     else
-        case_free(o);
-    return st;
+        p->no = no;
+    return no.status;
 }
 
 /* *out NULL with MN_OK: there is none. A device that cannot answer is an error, not a no. */
-static mn_status first_case(const check_plugin *p, op_case **out, mn_error *err) {
+static mn_status first_case(check_plugin *p, op_case **out, mn_error *err) {
     static const uint32_t order[] = {
         MN_OP_LINEAR,      MN_OP_RMS_NORM,   MN_OP_ADD,     MN_OP_MUL,        MN_OP_GLU,
         MN_OP_ACT,         MN_OP_SCALE,      MN_OP_SOFTCAP, MN_OP_LAYER_NORM, MN_OP_ROPE,
@@ -119,7 +124,8 @@ int stage_case(check *c, stage *s) {
     if (s->o)
         return 1;
     check_close(c, &s->p);
-    check_skip(c, "the device supports no op in f32 that the check can build a graph of");
+    check_skip(c, "the device supports no op in f32 that the check can build a graph of%s",
+               check_no_text(&s->p));
     return 0;
 }
 
@@ -157,7 +163,7 @@ void stage_each_op(check *c, stage *s, stage_fn fn) {
         if (!o)
             continue;
         check_doing(c, "supports met %s", case_op_name(op));
-        if (case_supported(&s->on, o, NULL)) {
+        if (case_supported(&s->on, o)) {
             fn(c, s, o, op);
             tried++;
         }
@@ -169,7 +175,8 @@ void stage_each_op(check *c, stage *s, stage_fn fn) {
     if (tried)
         check_found(c, "%u ops", tried);
     else
-        check_skip(c, "the device supports no op in f32 that the check can build a graph of");
+        check_skip(c, "the device supports no op in f32 that the check can build a graph of%s",
+                   check_no_text(&s->p));
 }
 
 /* ---- a life ---------------------------------------------------------------------------------- */

@@ -50,7 +50,7 @@ static case_on side(const check_plugin *p) {
     mn_device_info info = {.size = sizeof info};
     if (p->be->device_info(p->api->self, 0, &info, NULL))
         info.align = 0;
-    return (case_on){p->be, p->dev, p->queue, info.align};
+    return (case_on){.be = p->be, .dev = p->dev, .queue = p->queue, .align = info.align};
 }
 
 int numeric_open(check *c, numeric *n) {
@@ -60,6 +60,8 @@ int numeric_open(check *c, numeric *n) {
     if (!check_open_device(c, &n->plugin, &n->hosts[0]) || !open_oracle(n))
         return 0;
     n->here = side(&n->plugin);
+    n->here.self = n->plugin.api->self;
+    n->here.no = &n->plugin.no;
     n->there = side(&n->oracle);
     return 1;
 }
@@ -340,9 +342,9 @@ static bool numeric_begin(trial *t) {
     t->theirs.live = t->theirs.rows;
     t->first = numeric_make(t, &t->mine);
     t->first_oracle = numeric_make(t, &t->theirs);
-    if (!t->first || !t->first_oracle || !case_supported(&n->here, t->first, NULL))
+    if (!t->first || !t->first_oracle || !case_supported(&n->here, t->first))
         return false;
-    if (!case_supported(&n->there, t->first_oracle, NULL)) {
+    if (!case_supported(&n->there, t->first_oracle)) {
         n->n_unproven++;
         return false;
     }

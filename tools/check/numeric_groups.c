@@ -148,7 +148,7 @@ static void numeric_groups_compare(numeric *n, uint32_t precision, uint32_t segm
 
 static bool claims_attention(const numeric *n) {
     op_case *any = case_groups(shapes, LAYERS, 1);
-    const bool claimed = any && case_supported(&n->here, any, NULL);
+    const bool claimed = any && case_supported(&n->here, any);
     case_free(any);
     return claimed;
 }
@@ -156,7 +156,8 @@ static bool claims_attention(const numeric *n) {
 static void compare_all(numeric *n) {
     check *c = n->c;
     if (!claims_attention(n)) {
-        check_skip(c, "the plugin does not support KV_STORE or ATTENTION");
+        check_skip(c, "the plugin does not support KV_STORE or ATTENTION%s",
+                   check_no_text(&n->plugin));
         return;
     }
     for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A16; p++)

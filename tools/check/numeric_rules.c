@@ -147,7 +147,8 @@ static void sweep_types(numeric *n, const check_sweep *w) {
     if (!n->n_cases && n->n_unproven)
         check_skip(c, "claimed, but the plugin `reference` has no kernel for it");
     else if (!n->n_cases)
-        check_skip(c, "the plugin does not support %s", case_op_name(w->op));
+        check_skip(c, "the plugin does not support %s%s", case_op_name(w->op),
+                   check_no_text(&n->plugin));
     check_found(c, "%u steps%s", n->n_cases,
                 n->n_unproven ? "; the plugin `reference` has no kernel for some types" : "");
 }
@@ -214,7 +215,7 @@ static mn_status copy_pages(case_plan *plan, uint32_t group, uint32_t n_pages, u
 static uint32_t tokens_of_page(const numeric *n, const op_shape *s) {
     op_case *c = case_random(MN_OP_ATTENTION, 0, s, 7);
     mn_memory_layout l = {.size = sizeof l};
-    if (c && !c->failed && case_supported(&n->here, c, NULL)) {
+    if (c && !c->failed && case_supported(&n->here, c)) {
         const mn_compile ask = case_question(c, MN_PRECISION_EXACT);
         if (n->here.be->memory_layout(n->here.dev, &ask, s->kv_group, &l, NULL))
             l.page_tokens = 0;
@@ -296,7 +297,8 @@ static void copy_each(numeric *n) {
         for (uint32_t group = 0; group < CASE_GROUPS && !check_over(n->c); group++)
             copied(n, kv_types[i].k, kv_types[i].v, group);
     if (!n->n_cases)
-        check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION");
+        check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION%s",
+                   check_no_text(&n->plugin));
 }
 
 void check_numeric_memory_copy(check *c) {

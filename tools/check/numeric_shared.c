@@ -79,8 +79,9 @@ void check_numeric_shared(check *c) {
     mn_error err = check_error();
     if (numeric_open(c, &n)) {
         op_case *any = case_groups(groups, LAYERS, 1);
-        if (!any || !case_supported(&n.here, any, NULL))
-            check_skip(c, "the plugin does not support KV_STORE or ATTENTION");
+        if (!any || !case_supported(&n.here, any))
+            check_skip(c, "the plugin does not support KV_STORE or ATTENTION%s",
+                       check_no_text(&n.plugin));
         else if (!check_status(c, ask_pages(&n, shape, &err), &err, "the pages of two groups"))
             compare_programs(&n, shape);
         case_free(any);

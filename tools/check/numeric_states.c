@@ -158,7 +158,7 @@ static void try_states(numeric *n) {
         state_trial t = {.n = n, .op = trials[i].op, .shape = trials[i].shape};
         check_doing(n->c, "%s ran", case_op_name(t.op));
         t.first = state_case(&t, 0);
-        if (t.first && case_supported(&n->here, t.first, NULL))
+        if (t.first && case_supported(&n->here, t.first))
             try_state(&t);
         case_close(t.plan);
         case_free(t.first);
@@ -166,7 +166,8 @@ static void try_states(numeric *n) {
         case_free(t.behind);
     }
     if (!n->n_cases)
-        check_skip(n->c, "the plugin supports no operation with a state");
+        check_skip(n->c, "the plugin supports no operation with a state%s",
+                   check_no_text(&n->plugin));
 }
 
 void check_numeric_states(check *c) {

@@ -6,6 +6,7 @@
  * shutdown) are announced to watch.c here. */
 #include "watch.h"
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 mn_error check_error(void) {
@@ -78,9 +79,24 @@ int check_open_device(check *c, check_plugin *p, check_host *host) {
     return !check_status(c, st, &p->err, "opening device 0 and a queue");
 }
 
+const char *check_no_text(const check_plugin *p) {
+    static _Thread_local char text[sizeof p->no.msg + 2];
+    snprintf(text, sizeof text, "%s%s", p->no.msg[0] ? ": " : "", p->no.msg);
+    return text;
+}
+
+/* An error of supports is no answer. */
+static void judge_no(check *c, const check_plugin *p) {
+    const mn_status st = p->no.status;
+    if (st && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
+        check_fail(c, "supports: found status 0x%x (%s), expected MN_OK and a verdict of each node",
+                   (unsigned)st, p->no.msg[0] ? p->no.msg : "no message");
+}
+
 void check_close(check *c, check_plugin *p) {
     if (!p->api)
         return;
+    judge_no(c, p);
     check_doing(c, "queue_free, device_close and shutdown ran");
     if (p->queue)
         p->be->queue_free(p->queue);

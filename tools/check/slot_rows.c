@@ -138,7 +138,7 @@ static uint32_t try_op(check *c, const case_on *on, uint32_t op) {
     op_case *o[4];
     for (int i = 0; i < 4; i++)
         o[i] = life_case(c, op);
-    const uint32_t tried = !check_over(c) && case_supported(on, o[0], NULL);
+    const uint32_t tried = !check_over(c) && case_supported(on, o[0]);
     if (tried)
         compare_rows(c, on, op, o);
     for (int i = 0; i < 4; i++)
@@ -157,5 +157,5 @@ void check_graph_slot_rows(check *c) {
         return;
     stage_close(c, &s);
     if (!tried)
-        check_skip(c, "the device does not support EMBED and SAMPLE in f32");
+        check_skip(c, "the device does not support EMBED and SAMPLE in f32%s", check_no_text(&s.p));
 }

@@ -216,7 +216,7 @@ static void sources_of(check *c, stage *s, uint32_t op, uint32_t dtype) {
     op_case *moved = case_random(op, dtype, &shape, 7);
     CHECK(c, plain && moved, "out of memory");
     snprintf(what, sizeof what, "%s with weights in %s", case_op_name(op), mn_dtype_name(dtype));
-    if (has_weights(plain) && case_supported(&s->on, plain, NULL))
+    if (has_weights(plain) && case_supported(&s->on, plain))
         compare_sources(c, s, plain, moved, what);
     case_free(plain);
     case_free(moved);

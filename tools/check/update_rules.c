@@ -194,7 +194,7 @@ static void judge_sealed(check *c, stage *s, uint32_t op) {
     op_case *o = update_case(op, MN_F32, 7);
     case_plan *plan = NULL;
     CHECK(c, o && !o->failed, "out of memory");
-    if (!has_weights(o) || !case_supported(&s->on, o, NULL)) {
+    if (!has_weights(o) || !case_supported(&s->on, o)) {
         case_free(o);
         return;
     }
@@ -262,7 +262,7 @@ static int try_update(check *c, stage *s, uint32_t op, uint32_t dtype, mn_status
     int done = 0;
     if (!u.old || !u.next || !u.given || u.old->failed || u.next->failed || u.given->failed) {
         check_fail(c, "out of memory");
-    } else if (has_weights(u.old) && case_supported(&s->on, u.old, NULL)) {
+    } else if (has_weights(u.old) && case_supported(&s->on, u.old)) {
         take_weights(u.next, u.given);
         u.old->flags = MN_COMPILE_UPDATES;
         check_doing(c, "%s was opened with MN_COMPILE_UPDATES", u.name);

@@ -167,9 +167,9 @@ static void refuses_unlike(check *c, stage *s, uint32_t t) {
     op_case *dims = case_random(op, MN_F32, &shape, 7);
     CHECK(c, type && dims, "out of memory");
     if (memcmp(dims->t[t].dim, s->o->t[t].dim, sizeof dims->t[t].dim) &&
-        case_supported(&s->on, dims, NULL))
+        case_supported(&s->on, dims))
         refuses_set(c, s, dims, "whose weight has other dims");
-    if (!check_over(c) && type->t[t].dtype.id == MN_F16 && case_supported(&s->on, type, NULL))
+    if (!check_over(c) && type->t[t].dtype.id == MN_F16 && case_supported(&s->on, type))
         refuses_set(c, s, type, "whose weight has another type");
     case_free(type);
     case_free(dims);
