@@ -19,7 +19,8 @@ int check_flags_parse(int argc, char **argv, check_flags *out) {
     const arg_group groups[] = {{"Check", rows, MN_COUNT(rows), out}};
     const arg_page page = {
         "plugins check", "FILE.so [--json] [--only ID] [--model PATH] [--limit SECONDS]",
-        "Tries every rule of docs/plugin-howto.md on a plugin. Exit code 0 only if none is broken.",
+        "Tries every rule of docs/plugin-howto.md on a plugin. Exit code 0 only if none is\n"
+        "broken and something was tried.",
         groups, MN_COUNT(groups)};
     return args_parse(&page, argc, argv);
 }

@@ -34,7 +34,7 @@ def check(*args, code=None, timeout=600):
 def report(path, *args, code=None):
     got, out, _ = check(path, "--json", *args, code=code)
     r = json.loads(out)
-    assert got == (1 if r["failed"] else 0), (got, r["failed"])
+    assert got == (1 if r["failed"] or r["nothing_tried"] else 0), (got, r["failed"], r["nothing_tried"])
     count = {s: sum(rule["status"] == s for rule in r["rules"]) for s in ("ok", "failed", "skipped")}
     assert (count["ok"], count["failed"], count["skipped"]) == (r["passed"], r["failed"], r["skipped"]), r
     for rule in r["rules"]:
@@ -162,7 +162,7 @@ SAMPLER_RULES = "min_new repeat_once frequency_once dry breakers dry_last_n top_
 
 
 def test_rules():
-    names = sorted(n for n in os.listdir(BAD) if n.endswith(".so") and n != "hang.so") if BAD else []
+    names = sorted(n for n in os.listdir(BAD) if n.endswith(".so") and n not in ("hang.so", "nothing.so")) if BAD else []
     assert len(names) >= 10 or not os.path.exists(REFERENCE), names
     for name in names:
         group, rule = name[:-3].split("-")[0].split("_", 1)  # what follows "-" is one of several ways to break it
@@ -170,6 +170,7 @@ def test_rules():
             if sampler:
                 os.environ["BAD_SAMPLER"] = sampler
             breaks(os.path.join(BAD, name), group + "." + rule)
+    runs_nothing()
     with scratch() as d:
         crash = GOOD.replace("(void)host, (void)err; return 0;", "(void)host, (void)err; return *(const mn_plugin *volatile *)8;")
         r = failed(report(build(d, "crash.so", crash), code=1))
@@ -179,6 +180,24 @@ def test_rules():
         loud = GOOD.replace("return 0;", 'extern int puts(const char *); puts("{noise"); return 0;')
         r = failed(report(build(d, "loud.so", loud), code=1))  # standard output is the report's alone
         assert list(r) == ["open.entry"] and "no message" in r["open.entry"], r
+
+
+def runs_nothing():
+    """A plugin that says no to every node breaks no rule, and has no certificate either."""
+    path = os.path.join(BAD, "nothing.so")
+    if not os.path.exists(path):
+        return
+    for some in ("numeric.linear", "numeric"):
+        r = report(path, "--only", some, code=1)
+        assert not r["failed"] and not r["passed"] and "skipped" in r["nothing_tried"], r
+        assert "linear" in r["operations_refused"] and not r["operations_tried"], r
+        assert any("no work on Sundays" in rule["message"] for rule in r["rules"]), r["rules"]
+    _, out, _ = check(path, "--only", "numeric.add", code=1)
+    assert "operations refused: add" in out and "no certificate" in out, out
+    r = report(path, "--only", "device", code=0)  # rules that need no operation
+    assert r["passed"] and not r["nothing_tried"], r
+    r = report(REFERENCE, "--only", "numeric.add", code=0)
+    assert r["operations_tried"] == ["add"] and not r["operations_refused"], r
 
 
 # ---- calls that do not return ----

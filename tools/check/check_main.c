@@ -4,6 +4,7 @@
  * child, too. */
 #include "../check_flags.h"
 #include "../out.h"
+#include "case.h"
 #include "check.h"
 #include <minerva/minerva.h>
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -45,6 +47,65 @@ static counts report_count(const check_report *r) {
         n.skipped += r->result[i].status == CHECK_SKIPPED;
     }
     return n;
+}
+
+/* Whether the rule compares an operation with `reference`: numeric.NAME. */
+static int is_of_op(const check_rule *rule) {
+    char id[64];
+    for (uint32_t op = 0; op < 256; op++) {
+        const char *name = case_op_name(op);
+        if (!name)
+            continue;
+        snprintf(id, sizeof id, "numeric.%s", name);
+        if (!strcasecmp(id, rule->id))
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether rule i was tried: not skipped, and meant at all. */
+static int is_tried(const check_report *r, uint32_t i) {
+    return r->result[i].status == CHECK_PASSED || r->result[i].status == CHECK_FAILED;
+}
+
+/* The operations among the rules that were meant, those that ran or those that were refused. */
+static uint32_t count_ops(const check_report *r, int tried) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < check_n_rules; i++)
+        n += r->result[i].status != CHECK_WAITING && is_of_op(&check_rules[i]) &&
+             is_tried(r, i) == tried;
+    return n;
+}
+
+/* Why the report is no certificate although no rule is broken; NULL = it is one. */
+static const char *nothing_tried(const check_report *r) {
+    const counts n = report_count(r);
+    if (!n.failed && !n.passed)
+        return "every rule was skipped";
+    if (!n.failed && count_ops(r, 0) && !count_ops(r, 1))
+        return "no operation of the plugin ran";
+    return NULL;
+}
+
+static void ops_as_json(json_out *j, const check_report *r, const char *key, int tried) {
+    json_put_array(j, key);
+    for (uint32_t i = 0; i < check_n_rules; i++)
+        if (r->result[i].status != CHECK_WAITING && is_of_op(&check_rules[i]) &&
+            is_tried(r, i) == tried)
+            json_z(j, check_rules[i].name);
+    json_close(j);
+}
+
+/* "operations tried: embed linear", or nothing. */
+static void ops_as_line(const check_report *r, const char *what, int tried, out_file *out) {
+    if (!count_ops(r, tried))
+        return;
+    out_printf(out, "operations %s:", what);
+    for (uint32_t i = 0; i < check_n_rules; i++)
+        if (r->result[i].status != CHECK_WAITING && is_of_op(&check_rules[i]) &&
+            is_tried(r, i) == tried)
+            out_printf(out, " %s", check_rules[i].name);
+    out_printf(out, "\n");
 }
 
 /* Of ids and sentences of all rules: two reports with one digest tried the same. */
@@ -90,6 +151,9 @@ static void report_as_json(const check_report *r, const char *file, out_file *ou
         if (r->result[i].status != CHECK_WAITING)
             rule_as_json(&j, &check_rules[i], &r->result[i]);
     json_close(&j);
+    ops_as_json(&j, r, "operations_tried", 1);
+    ops_as_json(&j, r, "operations_refused", 0);
+    json_put_z(&j, "nothing_tried", nothing_tried(r) ? nothing_tried(r) : "");
     json_put_uint(&j, "passed", n.passed);
     json_put_uint(&j, "failed", n.failed);
     json_put_uint(&j, "skipped", n.skipped);
@@ -114,6 +178,11 @@ static void report_as_table(const check_report *r, const char *file, out_file *o
         check_page(&check_rules[i], page, sizeof page);
         out_printf(out, "  %26s rule: %s\n  %26s see %s\n", "", check_rules[i].holds, "", page);
     }
+    ops_as_line(r, "tried", 1, out);
+    ops_as_line(r, "refused", 0, out);
+    if (nothing_tried(r))
+        out_printf(out, "nothing was tried: %s, so that this is no certificate\n",
+                   nothing_tried(r));
     abi_text(abi);
     out_printf(out, "ABI %s, %u rules with the digest %016" PRIx64 "\n", abi, check_n_rules,
                rules_digest());
@@ -190,7 +259,7 @@ static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
         report_as_json(r, f->file, &out);
     else
         report_as_table(r, f->file, &out);
-    int code = report_count(r).failed ? EXIT_FAILED : 0;
+    int code = report_count(r).failed || nothing_tried(r) ? EXIT_FAILED : 0;
     check_report_free(r);
     return out_finish(&out, code);
 }
