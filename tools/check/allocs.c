@@ -6,7 +6,9 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define OTHERS_ALLOCATOR
@@ -20,31 +22,95 @@ extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t n);
 extern void *__libc_memalign(size_t align, size_t n);
+extern void __libc_free(void *p);
 
 /* Libraries see these only if they are exported. */
 #define OVER_LIBC __attribute__((visibility("default")))
 
-static void note(const void *caller) {
+/* Blocks that are remembered, in a table by address; GONE: the place was one's. */
+enum { BLOCKS = 1 << 16 };
+#define GONE ((void *)1)
+static struct {
+    void *at;
+    size_t bytes;
+    const char *call;
+} blocks[BLOCKS];
+static _Atomic(_Atomic(const char *) *) tracked; /* NULL = no block is remembered */
+static atomic_flag blocks_lock = ATOMIC_FLAG_INIT;
+
+static bool is_own(const void *caller) {
     const uintptr_t at = (uintptr_t)caller;
-    if (at >= atomic_load(&code_lo) && at < atomic_load(&code_hi))
-        atomic_fetch_add(&n_calls, 1);
+    return at >= atomic_load(&code_lo) && at < atomic_load(&code_hi);
+}
+
+static void blocks_enter(void) {
+    while (atomic_flag_test_and_set(&blocks_lock))
+        ;
+}
+
+static void blocks_leave(void) {
+    atomic_flag_clear(&blocks_lock);
+}
+
+static size_t first_place(const void *p) {
+    return (size_t)((uintptr_t)p >> 4) * 2654435761u % BLOCKS;
+}
+
+/* A table that is full remembers no more. */
+static void remember(void *p, size_t n, const char *call) {
+    blocks_enter();
+    for (size_t i = 0, at = first_place(p); i < BLOCKS; i++, at = (at + 1) % BLOCKS) {
+        if (blocks[at].at && blocks[at].at != GONE)
+            continue;
+        blocks[at].at = p;
+        blocks[at].bytes = n;
+        blocks[at].call = call;
+        break;
+    }
+    blocks_leave();
+}
+
+static void forget(const void *p) {
+    if (!p || !atomic_load(&tracked))
+        return;
+    blocks_enter();
+    for (size_t i = 0, at = first_place(p); i < BLOCKS && blocks[at].at; i++) {
+        if (blocks[at].at == p) {
+            blocks[at].at = GONE;
+            break;
+        }
+        at = (at + 1) % BLOCKS;
+    }
+    blocks_leave();
+}
+
+/* p: a new block. */
+static void *note(const void *caller, void *p, size_t n) {
+    _Atomic(const char *) *call = atomic_load(&tracked);
+    if (!is_own(caller))
+        return p;
+    atomic_fetch_add(&n_calls, 1);
+    if (p && call)
+        remember(p, n, atomic_load(call));
+    return p;
 }
 
 OVER_LIBC void *malloc(size_t n) {
-    note(__builtin_return_address(0));
-    return __libc_malloc(n);
+    return note(__builtin_return_address(0), __libc_malloc(n), n);
 }
 OVER_LIBC void *calloc(size_t n, size_t size) {
-    note(__builtin_return_address(0));
-    return __libc_calloc(n, size);
+    return note(__builtin_return_address(0), __libc_calloc(n, size), n * size);
 }
 OVER_LIBC void *realloc(void *p, size_t n) {
-    note(__builtin_return_address(0));
-    return __libc_realloc(p, n);
+    forget(p);
+    return note(__builtin_return_address(0), __libc_realloc(p, n), n);
 }
 OVER_LIBC void *aligned_alloc(size_t align, size_t n) {
-    note(__builtin_return_address(0));
-    return __libc_memalign(align, n);
+    return note(__builtin_return_address(0), __libc_memalign(align, n), n);
+}
+OVER_LIBC void free(void *p) {
+    forget(p);
+    __libc_free(p);
 }
 
 typedef struct {
@@ -84,6 +150,28 @@ uint64_t allocs_end(void) {
     atomic_store(&code_hi, 0);
     return atomic_load(&n_calls);
 }
+
+int allocs_track(const void *in_file, _Atomic(const char *) *call) {
+    memset(blocks, 0, sizeof blocks);
+    if (!allocs_begin(in_file))
+        return 0;
+    atomic_store(&tracked, call);
+    return 1;
+}
+
+allocs_left allocs_stop(void) {
+    allocs_left left = {0};
+    atomic_store(&tracked, NULL);
+    allocs_end();
+    for (size_t i = 0; i < BLOCKS; i++) {
+        if (!blocks[i].at || blocks[i].at == GONE)
+            continue;
+        left.n++;
+        left.bytes += blocks[i].bytes;
+        left.call = blocks[i].call;
+    }
+    return left;
+}
 #else
 int allocs_begin(const void *in_file) {
     (void)in_file;
@@ -91,5 +179,13 @@ int allocs_begin(const void *in_file) {
 }
 uint64_t allocs_end(void) {
     return 0;
+}
+int allocs_track(const void *in_file, _Atomic(const char *) *call) {
+    (void)in_file;
+    (void)call;
+    return 0;
+}
+allocs_left allocs_stop(void) {
+    return (allocs_left){0};
 }
 #endif

@@ -246,6 +246,22 @@ static void round_trip(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
     CHECK_OK(c, st, err, "a write and a read of 0 bytes at the end");
 }
 
+/* A read writes its bytes, and nothing around them. */
+static void read_a_part(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
+    enum { FROM = 512, BYTES = 100, EMPTY = 0x5a };
+    mn_error *err = &s->p.err;
+    uint8_t *at = NULL;
+    CHECK_OK(c, s->p.be->map(pin, (void **)&at, err), err, "map of host-pinned memory");
+    memset(at, EMPTY, N);
+    CHECK_OK(c, read_back(s, dev, pin, FROM, BYTES), err, "read of %d bytes at %d", BYTES, FROM);
+    for (uint32_t i = 0; i < N; i++) {
+        const bool meant = i >= FROM && i < FROM + BYTES;
+        CHECK(c, at[i] == (meant ? pattern(i) : EMPTY),
+              "read of %d bytes at %d: found byte %u = %u, expected %u", BYTES, FROM, i, at[i],
+              meant ? pattern(i) : EMPTY);
+    }
+}
+
 void check_call_transfers(check *c) {
     stage s;
     mn_buffer *dev = NULL;
@@ -258,6 +274,8 @@ void check_call_transfers(check *c) {
         st = mn_usual_alloc(be, s.p.dev, N, MN_MEM_HOST_PINNED, &pin, &s.p.err);
     CHECK_OK(c, st, &s.p.err, "alloc");
     round_trip(c, &s, dev, pin);
+    if (!check_over(c))
+        read_a_part(c, &s, dev, pin);
     static const uint64_t bad[][2] = {{N, 1},
                                       {0, N + 1},
                                       {N - 8, 16},

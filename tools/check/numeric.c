@@ -151,9 +151,7 @@ static bool page_tokens(const case_on *on, const trial *t, op_shape *s) {
     return !st && l.page_tokens;
 }
 
-/* n rows rounded up as the host does it: to the next power of two below the grain, to a multiple
- * of the grain from there on; grain 1: not at all, 0: always to a power of two. */
-static int64_t numeric_bucket(int64_t n, int64_t max, uint32_t grain) {
+int64_t numeric_bucket(int64_t n, int64_t max, uint32_t grain) {
     int64_t b = 1;
     if (grain && (grain == 1 || n >= (int64_t)grain)) {
         b = (n + grain - 1) / grain * grain;
