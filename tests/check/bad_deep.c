@@ -41,17 +41,25 @@ static void change(void) {
     stub_table.reason = reason;
 }
 
-/* ---- numeric.batch --------------------------------------------------------------------------- */
-#elif defined(BAD_NUMERIC_BATCH)
-/* Where there is more than one row, sums end in other bits. */
+/* ---- numeric.batch, numeric.large ------------------------------------------------------------ */
+#elif defined(BAD_NUMERIC_BATCH) || defined(BAD_NUMERIC_LARGE) || defined(BAD_NUMERIC_LARGE_ROWS)
+/* Where there is more than one row, sums end in other bits; room for rows of 4095 numbers, or for
+ * 300 rows. */
 #include "reference/reference.h"
 extern const ref_op __real_ref_op_linear;
 extern const ref_op __wrap_ref_op_linear;
 static void linear(const mnc_call *c, mnc_worker *w) {
     float *y = c->out[0].ptr;
     __real_ref_op_linear.fn(c, w);
-    for (int64_t i = 0; y && c->in[0].rows > 1 && i < c->out[0].rows * c->out[0].cols; i++)
-        y[i] *= 1.0000002f;
+    for (int64_t i = 0; y && i < c->out[0].rows * c->out[0].cols; i++) {
+#if defined(BAD_NUMERIC_BATCH)
+        y[i] *= c->in[0].rows > 1 ? 1.0000002f : 1;
+#elif defined(BAD_NUMERIC_LARGE)
+        y[i] *= c->in[0].cols >= 4096 ? 0.99f : 1;
+#else
+        y[i] *= i / c->out[0].cols >= 300 ? 0 : 1;
+#endif
+    }
 }
 static mnc_work one_part(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     (void)c;
@@ -98,6 +106,36 @@ static void change(void) {
     stub_table.weights_put = weights_put;
 }
 #endif
+
+/* ---- call.events, call.shared_weights -------------------------------------------------------- */
+#elif defined(BAD_CALL_EVENTS_UNREAD)
+/* Nothing is done for a weight that no node reads, and nothing said. */
+static const mn_weights *empty;
+static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
+    const mn_status st = stub_inner->weights_open(d, c, out, err);
+    if (!st && c->node_lo == c->node_hi)
+        empty = *out;
+    return st;
+}
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **ev,
+                             mn_error *err) {
+    return w == empty ? MN_OK : stub_inner->weights_put(w, q, src, ev, err);
+}
+static void change(void) {
+    stub_table.weights_open = weights_open;
+    stub_table.weights_put = weights_put;
+}
+#elif defined(BAD_CALL_SHARED_WEIGHTS_OUT)
+/* What it frees stays in *out. */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    const mn_status st = stub_inner->compile(d, c, out, err);
+    if (st)
+        *out = (mn_program *)(void *)&stub_table;
+    return st;
+}
+static void change(void) {
+    stub_table.compile = compile;
+}
 
 /* ---- call.transfers -------------------------------------------------------------------------- */
 #elif defined(BAD_CALL_TRANSFERS_READ)

@@ -294,12 +294,13 @@ void check_call_transfers(check *c) {
 
 /* A kind of memory that does not exist. */
 static void unknown_kind(check *c, stage *s, uint32_t kind) {
-    mn_buffer *b = NULL;
+    mn_buffer *b = wrong_unset();
     check_doing(c, "alloc of memory of kind %u ran", kind);
     const mn_status st = mn_usual_alloc(s->p.be, s->p.dev, 64, kind, &b, &s->p.err);
     CHECK(c, st == MN_UNSUPPORTED,
           "alloc of memory of kind %u: found status 0x%x, expected MN_UNSUPPORTED", kind,
           (unsigned)st);
+    wrong_keeps(c, b, "alloc of memory of a kind that does not exist");
 }
 
 /* More bytes than any machine has. */

@@ -61,12 +61,15 @@ static void judge_event(check *c, stage *s, mn_status st, mn_event **ev, const c
             return;                                                                                \
     } while (0)
 
-static mn_status put_first_weight(stage *s, mn_event **ev) {
+/* is_read: by the segment of the set; else it has no nodes. */
+static mn_status put_first_weight(stage *s, bool is_read, mn_event **ev) {
     const mn_backend *be = s->p.be;
     mn_weights *w = NULL;
     mn_compile ask = s->plan->ask;
     uint32_t t = 0;
     ask.weights = NULL;
+    if (!is_read)
+        ask.node_hi = ask.node_lo;
     while (s->o->t[t].role != MN_ROLE_WEIGHT)
         t++;
     mn_status st = be->weights_open(s->p.dev, &ask, &w, &s->p.err);
@@ -97,8 +100,11 @@ static void try_events(check *c, stage *s, const step_things *t) {
     EVENT(c, s, "read of 0 bytes", be->read(q, t->dev, 0, t->pin, 0, 0, ev, err));
     EVENT(c, s, "copy", be->copy(q, t->dev, 0, t->dev, 128, 128, ev, err));
     EVENT(c, s, "execute", be->execute(s->plan->contexts[0], &step, ev, err));
-    if (has_weight)
-        EVENT(c, s, "weights_put", put_first_weight(s, ev));
+    if (!has_weight)
+        return;
+    EVENT(c, s, "weights_put", put_first_weight(s, true, ev));
+    EVENT(c, s, "weights_put of a weight that the segment does not read",
+          put_first_weight(s, false, ev));
 }
 
 void check_call_events(check *c) {

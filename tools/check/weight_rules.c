@@ -145,7 +145,7 @@ void check_call_weights(check *c) {
 /* compile with the set of another graph that lacks a weight of this one, or has another in its
  * place. */
 static void refuses_set(check *c, stage *s, op_case *o, const char *what) {
-    mn_program *program = NULL;
+    mn_program *program = wrong_unset();
     mn_compile ask = s->plan->ask;
     const mn_compile own = case_question(o, MN_PRECISION_EXACT);
     ask.graph = own.graph;
@@ -155,6 +155,7 @@ static void refuses_set(check *c, stage *s, op_case *o, const char *what) {
     CHECK(c, st == MN_UNSUPPORTED,
           "compile with a set of another graph %s: found status 0x%x, expected MN_UNSUPPORTED",
           what, (unsigned)st);
+    wrong_keeps(c, program, "compile with a set of another graph");
 }
 
 /* The same op with weights of half the rows and columns, and in another type. */

@@ -15,3 +15,14 @@ void wrong_blames_caller(check *c, mn_status st, const mn_error *err, const char
           "%s: found status 0x%x (%s), expected MN_INVALID", what, (unsigned)st, err->msg);
     CHECK(c, err->msg[0], "%s: found MN_INVALID without a message", what);
 }
+
+void *wrong_unset(void) {
+    static char unset[64];
+    return unset;
+}
+
+void wrong_keeps(check *c, const void *out, const char *what) {
+    if (out != wrong_unset())
+        check_fail(c, "%s: found the output written by a call that failed, expected it as it was",
+                   what);
+}

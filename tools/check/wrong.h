@@ -6,6 +6,10 @@
 
 /* st is the answer to a wrong call. */
 void wrong_blames_caller(check *c, mn_status st, const mn_error *err, const char *what);
+/* What an output holds before a call that must leave it as it is: no handle of a plugin. */
+void *wrong_unset(void);
+/* out: what it holds after the call, which was an error. */
+void wrong_keeps(check *c, const void *out, const char *what);
 /* Closes a stage on which wrong calls were made; a right call is made first. */
 void wrong_close(check *c, stage *s);
 
