@@ -140,6 +140,7 @@ enum { OCL_N_SIGNALS = 65 };
 typedef struct {
     struct sigaction action[OCL_N_SIGNALS];
     bool known[OCL_N_SIGNALS];
+    bool has_variable;
 } ocl_signals;
 /* What handles each signal now; and the way back, for those that have changed since. */
 void ocl_signals_keep(ocl_signals *kept);
