@@ -1,7 +1,7 @@
 /* memory.c -- the memory of sequences in mn_compile: which group and layer a node is about, where
  * the numbers of a state lie in its page, copies of pages. kv.c has pages of keys and values. Holds
  * nothing. */
-#include "common.h"
+#include "moves.h"
 
 const mn_memory_params *mnp_memory_of(const mn_compile *c, uint32_t group) {
     for (uint32_t i = 0; i < c->n_memory; i++) {
@@ -118,6 +118,7 @@ mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precis
         st = mnp_kv_of(m, precision, rules, &kv, err);
         l.page_tokens = kv.page_tokens;
         l.page_bytes = kv.page_bytes;
+        l.cookie = MNP_COOKIE(kv.k_dtype, kv.v_dtype);
         break;
     case MN_MEMORY_STATE:
         st = measure_state(m, NULL, &state, err);

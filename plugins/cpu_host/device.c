@@ -2,6 +2,7 @@
  * per host, that holds what the plugin's own mnc_ops need (self); there is one device, the CPU,
  * and everything on it is synchronous. */
 #include "mnc.h"
+#include "moves_table.h"
 #include <stdio.h>
 
 mn_status mnc_device_count(void *self, uint32_t *n, mn_error *err) {
@@ -90,6 +91,8 @@ static const void *query(void *self, const char *id) {
     (void)self;
     if (!strcmp(id, MN_PROFILE_ID))
         return &mnc_profile;
+    if (!strcmp(id, MN_KV_ID))
+        return &mnc_moves;
     if (strcmp(id, MN_BACKEND_ID))
         return NULL;
     return &mnc_backend;

@@ -65,6 +65,8 @@ extern const mng_backend cu_gpu;
 /* table.c, profile.c: of single devices and of groups */
 extern const mn_backend cu_backend;
 extern const mn_profile cu_profile;
+extern const mn_kv_moves cu_moves; /* moves.c */
+extern const struct mnp_rows cu_page_rows;
 /* facts.c */
 mn_status cu_device_count(mng_plugin *, uint32_t *, mn_error *);
 mn_status cu_device_info(mng_plugin *, uint32_t, mn_device_info *, mn_error *);

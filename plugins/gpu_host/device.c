@@ -8,6 +8,8 @@ static const void *query(void *self, const char *id) {
     const mng_backend *b = p->backend;
     if (!strcmp(id, MN_PROFILE_ID))
         return b->profile ? b->profile : &mng_profile;
+    if (!strcmp(id, MN_KV_ID))
+        return b->moves ? b->moves : &mng_moves;
     if (!strcmp(id, MN_BACKEND_ID))
         return b->table ? b->table : &mng_table;
     return b->query ? b->query(p, id) : NULL;

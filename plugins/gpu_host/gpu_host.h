@@ -51,10 +51,13 @@ struct mng_backend {
     void (*fini)(mng_plugin *p);
     /* optional: tables beside mn.backend and mn.profile; NULL: none of this id */
     const void *(*query)(mng_plugin *p, const char *id);
-    /* optional: in the place of mng_table and mng_profile, for backends with several kinds of
-     * devices */
+    /* optional: in the place of mng_table, mng_profile and mng_moves, for backends with several
+     * kinds of devices */
     const mn_backend *table;
     const mn_profile *profile;
+    const mn_kv_moves *moves;
+    /* (moves.h) NULL: rows of a head lie one behind the other, blocks of Q8_0 whole */
+    const struct mnp_rows *rows;
 
     /* ---- facts ---- */
     mn_status (*device_count)(mng_plugin *p, uint32_t *n, mn_error *err);
@@ -196,6 +199,7 @@ const mn_plugin *mng_plugin_entry(const mn_host *host, const mng_backend *b, mn_
 /* ---- the tables: contracts in minerva/plugin.h ----------------------------------------------- */
 extern const mn_backend mng_table;
 extern const mn_profile mng_profile;
+extern const mn_kv_moves mng_moves;
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* bad_backend.c -- the reference plugin with one rule of `minerva plugins check` broken:
  * BAD_GROUP_NAME says which; what comes behind the rule's name tells ways to break it apart. */
 #include "stub.h"
-#include "common.h"
+#include "moves.h"
 #include <fcntl.h>
 #include <locale.h>
 #include <pthread.h>
@@ -883,6 +883,37 @@ mn_status __wrap_mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t pre
                          mnp_attr(c->graph, other, o.layer) < layer;
     }
     return s;
+}
+#elif defined(BAD_NUMERIC_KV_MOVES) || defined(BAD_NUMERIC_KV_MOVES_LAYERS) ||                     \
+    defined(BAD_NUMERIC_KV_MOVES_TOKENS) || defined(BAD_NUMERIC_KV_MOVES_TYPES)
+void __real_mnp_moves_get(const mnp_moves *m, const mnp_rows *rows, const uint8_t *page, float *to);
+void __wrap_mnp_moves_get(const mnp_moves *m, const mnp_rows *rows, const uint8_t *page,
+                          float *to) {
+    const size_t n = m->bytes / sizeof *to, parts = 2 * m->kv.n_layers;
+    float *spare = malloc(m->bytes * m->layout.page_tokens);
+    __real_mnp_moves_get(m, rows, page, to);
+    memcpy(spare, to, m->bytes);
+#if defined(BAD_NUMERIC_KV_MOVES)          // values in front of keys
+    for (size_t i = 0; i < parts; i++)
+        memcpy(to + i * (n / parts), spare + (i ^ 1) * (n / parts), n / parts * sizeof *to);
+#elif defined(BAD_NUMERIC_KV_MOVES_LAYERS) // the last layer first
+    for (size_t i = 0; i < parts; i++)
+        memcpy(to + i * (n / parts), spare + (parts - 2 - (i & ~1u) + (i & 1)) * (n / parts),
+               n / parts * sizeof *to);
+#elif defined(BAD_NUMERIC_KV_MOVES_TOKENS) // as if every page were full
+    mnp_moves whole = *m;
+    whole.page.n_tokens = m->layout.page_tokens;
+    __real_mnp_moves_get(&whole, rows, page, spare);
+    memcpy(to, spare, m->bytes);
+#else                                      // bf16 in between
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, to + i, 4);
+        bits &= 0xffff0000u;
+        memcpy(to + i, &bits, 4);
+    }
+#endif
+    free(spare);
 }
 #elif defined(BAD_PROCESS_CONST)
 static mn_status supports(mn_device *d, const mn_compile *c, mn_verdict *out, uint32_t stride,

@@ -14,12 +14,15 @@ static mn_backend stub_table;        /* what the host gets */
 static const mn_backend *stub_inner; /* what works */
 static const mn_profile *stub_inner_profile;
 static const mn_profile *stub_profile; /* NULL: the stub has no mn.profile/1 */
+static const mn_kv_moves *stub_moves;  /* as they are */
 static const char *stub_id = "";
 
 static const void *stub_query(void *self, const char *id) {
     (void)self;
     if (!strcmp(id, MN_PROFILE_ID))
         return stub_profile;
+    if (!strcmp(id, MN_KV_ID))
+        return stub_moves;
     return strcmp(id, MN_BACKEND_ID) ? NULL : &stub_table;
 }
 
@@ -86,6 +89,7 @@ static const mn_plugin *stub_enter(const mn_host *host, mn_error *err, const cha
         return NULL;
     stub_inner = p->query(p->self, MN_BACKEND_ID);
     stub_inner_profile = p->query(p->self, MN_PROFILE_ID);
+    stub_moves = p->query(p->self, MN_KV_ID);
     stub_table = *stub_inner;
     stub_table.device_open = stub_open;
     stub_id = id;
