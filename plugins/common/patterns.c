@@ -48,6 +48,8 @@ static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t
     const mn_tensor *b = mnp_in_tensor(g, x, first + 2);
     if (x->n_out != 2 || !a || !b)
         return "there are not two products";
+    if (x->op == MN_OP_MOE_LINEAR && mnp_in(g, x, first + 2 * x->n_out) >= 0)
+        return "experts get weighted inputs";
     const bool gate_first = mnp_in(g, glu, MN_GLU_GATE) == mnp_out(g, x, 0);
     const bool up_second = mnp_in(g, glu, MN_GLU_UP) == mnp_out(g, x, 1);
     if (!gate_first || !up_second)

@@ -288,6 +288,26 @@ static mnk_forms moe_forms_of(const mnc_call *c) {
     return f;
 }
 
+/* The factors of x, [T, J]; NULL: the node has none. */
+static const float *factors_of(const mnc_call *c) {
+    const uint32_t behind = MN_MOE_LINEAR_WEIGHT + 2 * c->node->n_out;
+    if (behind < c->node->n_in)
+        return c->in[behind].ptr;
+    return NULL;
+}
+
+/* A product with factor times x is factor times the product: rows [lo, hi) of n pairs, in the order
+ * of g->pair. */
+static void scale_pairs(const product *o, const int32_t *order, int64_t n, int64_t lo, int64_t hi) {
+    const mnk_use *use = o->c->user;
+    const mnk_vector *v = mnk_find_vector(use->level);
+    const float *factors = factors_of(o->c);
+    for (int64_t j = 0; j < n && factors; j++) {
+        float *y = o->g->pair[j].y;
+        v->scale(y + lo, hi - lo, factors[order[j]]);
+    }
+}
+
 /* Rows [lo, hi) of expert e of output i. group: the expert's first one among those of x in
  * tiles. */
 static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int64_t hi,
@@ -318,6 +338,7 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
         g->pair[j].y = y + p * one.rows;
     }
     mnk_linear_rows(kern, &one, g->pair, n_pairs, lo, hi, g->panel);
+    scale_pairs(o, g->order + g->start[e], n_pairs, lo, hi);
     if (!bias)
         return;
     const uint8_t *b = mnc_row(bias, e);
@@ -523,8 +544,10 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     const mnk_vector *v = mnk_find_vector(use->level);
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
     const float *in = x->ptr; /* [T, J, D] */
-    const float *weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
-    const int64_t k = c->in[MN_MOE_COMBINE_WEIGHTS].cols;
+    const float *weights = NULL;
+    if (c->node->n_in > MN_MOE_COMBINE_WEIGHTS)
+        weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
+    const int64_t k = x->dim[1];
     const int64_t d = x->dim[x->n_dim - 1];
     const mnc_spans share = mnc_range_cells(w, x->rows, d, 512); /* of y [T, D], as one row */
     int64_t lo = share.lo;
@@ -541,7 +564,7 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
         float *y = (float *)c->out[MN_MOE_COMBINE_OUT_Y].ptr + lo;
         memset(y, 0, (size_t)n * sizeof *y);
         for (int64_t p = t * k; p < (t + 1) * k; p++)
-            v->add_scaled(y, in + p * d + at, n, weights[p]);
+            v->add_scaled(y, in + p * d + at, n, weights ? weights[p] : 1);
         lo += n;
     }
 }

@@ -286,7 +286,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(KV_STORE, 2, NODE(mnk_kv_store_node), mnk_kv_store_work, CELLS(mnk_head_cells), NULL, NULL)  \
     X(ATTENTION, 4, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
       ALL_CELLS(mnk_attention_cells, mnk_attention_now), attention_verdict, attention_scratch)     \
-    X(ACT, 2, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
+    X(ACT, 3, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(GLU, 2, VECTOR(glu), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(ADD, 1, VECTOR(add), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(MUL, 1, VECTOR(mul), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
@@ -296,9 +296,9 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(SAMPLE, 4, NODE(mnc_op_sample), mnk_sample_work, APART, NULL, sample_scratch)                \
     X(MOE_ROUTE, 2, NODE(mnk_moe_route_node), mnk_moe_route_work, CELLS(NULL), moe_route_verdict,  \
       moe_route_scratch)                                                                           \
-    X(MOE_LINEAR, 1, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_work,            \
+    X(MOE_LINEAR, 2, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_work,            \
       FIRST_CELLS(mnk_moe_cells), moe_linear_verdict, mnk_moe_linear_scratch)                      \
-    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), mnk_output_work, CELLS(NULL), NULL, NULL)        \
+    X(MOE_COMBINE, 2, NODE(mnk_moe_combine_node), mnk_output_work, CELLS(NULL), NULL, NULL)        \
     X(CONV_STATE, 1, NODE(mnk_conv_node), mnk_conv_work, APART, state_verdict, mnk_state_scratch)  \
     X(SSM_SCAN, 1, NODES(mnk_scan_prepare, mnk_scan_node), mnk_scan_work, APART, state_verdict,    \
       mnk_state_scratch)                                                                           \

@@ -413,6 +413,29 @@ static inline VF v_act(VF x, int64_t kind) {
         return v_max(v_set1(0), x);
     }
 }
+/* The numbers of an ACT of xielu, in their order. */
+typedef struct {
+    float alpha_p;
+    float alpha_n;
+    float beta;
+    float eps;
+} xielu_numbers;
+static xielu_numbers xielu_of(const mnc_call *c) {
+    xielu_numbers n;
+    n.alpha_p = (float)mnc_attr_f64(c, MN_ACT_ATTR_ALPHA_P);
+    n.alpha_n = (float)mnc_attr_f64(c, MN_ACT_ATTR_ALPHA_N);
+    n.beta = (float)mnc_attr_f64(c, MN_ACT_ATTR_BETA);
+    n.eps = (float)mnc_attr_f64(c, MN_ACT_ATTR_EPS);
+    return n;
+}
+static inline VF v_xielu(VF x, const xielu_numbers *n) {
+    const VF linear = v_mul(v_set1(n->beta), x);
+    const VF least = v_min(v_set1(n->eps), x);
+    const VF bent = v_add(v_exp_rest(least), v_sub(least, x));
+    const VF low = v_fma(v_set1(n->alpha_n), bent, linear);
+    const VF high = v_fma(v_mul(v_set1(n->alpha_p), x), x, linear);
+    return v_sel_lt(v_set1(0), x, high, low);
+}
 /* limit: infinity for none. A NaN stays one: min and max give their second operand then. */
 static inline VF v_glu(VF gate, VF up, int64_t kind, VF alpha, VF limit, VF offset) {
     gate = v_min(limit, gate);
@@ -458,7 +481,9 @@ static inline float or_else(double x, float none) {
             }                                                                                      \
         }                                                                                          \
     }
-MAP(act, 0, int64_t kind = mnc_attr_int(c, MN_ACT_ATTR_KIND), v_act(a, kind))
+MAP(act, 0, int64_t kind = mnc_attr_int(c, MN_ACT_ATTR_KIND);
+    xielu_numbers numbers = xielu_of(c),
+    kind == MN_ACT_XIELU ? v_xielu(a, &numbers) : v_act(a, kind))
 MAP(glu, 1, int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);
     VF alpha = v_set1(or_else(mnc_attr_f64(c, MN_GLU_ATTR_ALPHA), 1));
     VF limit = v_set1(or_else(mnc_attr_f64(c, MN_GLU_ATTR_LIMIT), INFINITY));

@@ -41,6 +41,14 @@ __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
         return x < 0 ? 0 : x;
     }
 }
+/* docs/ops.md, ACT, xielu. Comparisons let NaN through. */
+__device__ __forceinline__ float cu_xielu_of(const cu_xielu &n, float x) {
+    const float linear = n.beta * x;
+    const float least = x > n.eps ? n.eps : x;
+    if (x > 0)
+        return n.alpha_p * x * x + linear;
+    return n.alpha_n * (expm1f(least) - x) + linear;
+}
 /* docs/ops.md, GLU. Comparisons let NaN through. */
 __device__ __forceinline__ float cu_glu_of(const cu_glu &g, float gate, float up) {
     if (g.limit != 0) {

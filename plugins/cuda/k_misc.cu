@@ -304,11 +304,19 @@ __global__ void __launch_bounds__(256) elementwise(cu_elementwise e) {
     const int64_t step = (int64_t)gridDim.x * 256;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < e.n; i += step) {
         const float x = __ldcg(&e.a[i]);
-        const float z = e.b ? __ldcg(&e.b[i]) : 0;
+        int64_t other = i;
+        float z = 0;
+        if (e.what == CU_EW_PAIRS)
+            other = i / e.n_b;
+        if (e.b)
+            z = __ldcg(&e.b[other]);
         float v;
         switch (e.what) {
         case CU_EW_ACT:
             v = cu_act(e.glu.kind, x);
+            break;
+        case CU_EW_XIELU:
+            v = cu_xielu_of(e.xielu, x);
             break;
         case CU_EW_GLU:
             v = cu_glu_of(e.glu, x, z);
@@ -317,6 +325,7 @@ __global__ void __launch_bounds__(256) elementwise(cu_elementwise e) {
             v = x + z;
             break;
         case CU_EW_MUL:
+        case CU_EW_PAIRS:
             v = x * z;
             break;
         case CU_EW_SCALE:

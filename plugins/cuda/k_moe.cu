@@ -231,6 +231,19 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
             }
         }
         warp_best(v, best);
+        float near = 0; /* sparsemixer: the exponentials of the logits near the best one */
+        if (r.kind == MN_ROUTE_SPARSEMIXER) {
+#pragma unroll
+            for (int i = 0; i < PER_LANE; i++) {
+                const float behind = v - pick[i];
+                const float size = fmaxf(fabsf(p[i]), v);
+                const bool is_far = behind / size > 2 * r.jitter;
+                const bool free = lane + 32 * i < r.n && !(taken >> i & 1);
+                if (free && !is_far)
+                    near += expf(-behind);
+            }
+            near = warp_sum(near);
+        }
         float score = 0;
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++) {
@@ -245,6 +258,8 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
                 first = max;
             score = expf(score - first);
         }
+        if (r.kind == MN_ROUTE_SPARSEMIXER)
+            score = 1.0f / near;
         total += score;
         if (!lane) {
             experts[j] = best;
@@ -523,7 +538,7 @@ __global__ void __launch_bounds__(256) combine_rows(const float *x, const float 
     float sum = 0;
     for (int j = 0; j < k; j++) {
         const int64_t pair = (int64_t)t * k + j;
-        const float weight = __ldcg(&weights[pair]);
+        const float weight = weights ? __ldcg(&weights[pair]) : 1.0f;
         sum = fmaf(weight, __ldcg(&x[pair * D + i]), sum);
     }
     const int64_t at = (int64_t)t * D + i;

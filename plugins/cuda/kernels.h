@@ -260,14 +260,29 @@ typedef struct {
 } cu_view;
 void cu_copy_view(cudaStream_t s, const cu_view *v);
 
-enum { CU_EW_ACT, CU_EW_GLU, CU_EW_ADD, CU_EW_MUL, CU_EW_SCALE, CU_EW_SOFTCAP };
-/* glu.kind: of ACT, too; f: factor or cap */
+enum {
+    CU_EW_ACT,
+    CU_EW_XIELU,
+    CU_EW_GLU,
+    CU_EW_ADD,
+    CU_EW_MUL,
+    CU_EW_PAIRS,
+    CU_EW_SCALE,
+    CU_EW_SOFTCAP
+};
+typedef struct {
+    float alpha_p, alpha_n, beta, eps;
+} cu_xielu;
+/* glu.kind: of ACT, too; f: factor or cap; PAIRS: element i of a times element i / n_b of b, and y
+ * may be a */
 typedef struct {
     int what;
     const float *a, *b;
     void *y;
     int64_t n;
+    int64_t n_b;
     cu_glu glu;
+    cu_xielu xielu;
     float f;
     int y_kind;
 } cu_elementwise;
@@ -286,6 +301,7 @@ typedef struct {
     int n_group, groups_used, group_score; /* n_group 0: no groups; at most 32 */
     bool normalise;
     float scale;
+    float jitter;
 } cu_route;
 /* Pairs sorted by expert: fills pairs [n_pairs], start [n + 1], active [n_active]. An expert
  * outside of [0, n) counts as 0. The order within an expert is any. */
@@ -324,7 +340,8 @@ void cu_sort_rows(cudaStream_t s, const cu_sorted *a);
 /* The reverse: y[pairs[i]] = x[i], rows of `bytes`, a multiple of 4. */
 void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs, int n_pairs,
                     int bytes);
-/* y[t] = residual[t] + sum over j of weights[t, j] x[t, j]; residual may be NULL */
+/* y[t] = residual[t] + sum over j of weights[t, j] x[t, j]; residual may be NULL, and weights, which
+ * are 1 then */
 void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
                     float *y, int T, int k, int D);
 

@@ -431,6 +431,28 @@ static void gemm_experts(mng_run *r, cu_linear *a, const mng_weight *w, bool kee
     cu_unsort_rows(r->step->stream, y, a->seg[0].y, e->pairs, a->rows, row_bytes);
 }
 
+/* X_WEIGHTS, or -1. */
+static int32_t factors_of(const mn_graph *g, const mn_node *n) {
+    return mnp_in(g, n, MN_MOE_LINEAR_WEIGHT + 2 * n->n_out);
+}
+
+/* A product with factor times x is factor times the product: of each pair, in all outputs. */
+static void scale_pairs(mng_run *r, const mn_node *n, int n_pairs) {
+    const int32_t factors = factors_of(r->g, n);
+    for (uint32_t i = 0; factors >= 0 && i < n->n_out; i++) {
+        const int32_t y = mnp_out(r->g, n, i);
+        cu_elementwise e = {0};
+        e.what = CU_EW_PAIRS;
+        e.a = cu_f32(r, y);
+        e.b = cu_f32(r, factors);
+        e.y = cu_f32(r, y);
+        e.y_kind = CU_F32;
+        e.n = mng_elements(r, y);
+        e.n_b = e.n / n_pairs;
+        cu_elementwise_run(r->step->stream, &e);
+    }
+}
+
 /* Outputs one after the other, gate and up together where a GLU is fused. Few pairs go to dot
  * products or matrix units as they come, others sorted by expert. */
 static void moe_linear(mng_run *r, const mng_unit *u) {
@@ -471,6 +493,7 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
         else
             few_rows_of(r, cu_row_of(w), units, &a);
     }
+    scale_pairs(r, n, n_pairs);
 }
 
 /* ---- heads with matrices of their own -------------------------------------------------------- */
@@ -577,6 +600,9 @@ static uint32_t moe_linear_verdict(const mn_device *d, const mn_graph *g, const 
     const uint32_t why = mng_moe_linear_verdict(d, g, n);
     if (why)
         return why;
+    for (uint32_t i = 0; factors_of(g, n) >= 0 && i < n->n_out; i++)
+        if (mnp_in(g, n, MN_MOE_LINEAR_BIAS + 2 * i) >= 0) /* it is no part of what is scaled */
+            return MNG_NO_KERNEL;
     return length_verdict(d, g, n);
 }
 
@@ -629,4 +655,4 @@ static void linear_needs(const mn_program *p, const mn_node *n, mng_needs *needs
 }
 
 const mng_op cu_op_linear = {MN_OP_LINEAR, 2, linear_verdict, linear_needs, linear};
-const mng_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 1, moe_linear_verdict, linear_needs, moe_linear};
+const mng_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 2, moe_linear_verdict, linear_needs, moe_linear};

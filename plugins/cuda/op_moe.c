@@ -70,7 +70,8 @@ static cu_route route_of(const mng_run *r, const mn_node *n) {
                   .groups_used = cu_attr_int(g, n, MN_MOE_ROUTE_ATTR_GROUPS_USED),
                   .group_score = cu_attr_int(g, n, MN_MOE_ROUTE_ATTR_GROUP_SCORE),
                   .normalise = mnp_attr(g, n, MN_MOE_ROUTE_ATTR_NORMALISE),
-                  .scale = cu_attr(g, n, MN_MOE_ROUTE_ATTR_SCALE)};
+                  .scale = cu_attr(g, n, MN_MOE_ROUTE_ATTR_SCALE),
+                  .jitter = cu_attr(g, n, MN_MOE_ROUTE_ATTR_JITTER)};
     const int n_group = cu_attr_int(g, n, MN_MOE_ROUTE_ATTR_N_GROUP);
     if (n_group > 1)
         a.n_group = n_group;
@@ -147,14 +148,12 @@ static void route_needs(const mn_program *p, const mn_node *n, mng_needs *needs)
     mng_need(needs, CU_NEED_ARRIVED, 4);
 }
 
-/* Lanes of a warp have the groups; there is no kernel for sparsemixer. */
+/* Lanes of a warp have the groups. */
 static uint32_t route_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
-    if (mnp_attr(g, n, MN_MOE_ROUTE_ATTR_KIND) == MN_ROUTE_SPARSEMIXER)
-        return MNG_NO_KERNEL;
     if (mnp_attr(g, n, MN_MOE_ROUTE_ATTR_N_GROUP) > 32)
         return MNG_NO_KERNEL;
     return mng_route_verdict(d, g, n);
 }
 
 const mng_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 2, route_verdict, route_needs, route};
-const mng_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 1, mng_combine_verdict, NULL, combine};
+const mng_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 2, mng_combine_verdict, NULL, combine};

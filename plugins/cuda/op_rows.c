@@ -185,6 +185,12 @@ static void launch_elementwise(mng_run *r, const mng_unit *u) {
     case MN_OP_ACT:
         e.what = CU_EW_ACT;
         e.glu.kind = cu_attr_int(g, n, MN_ACT_ATTR_KIND);
+        if (e.glu.kind == MN_ACT_XIELU)
+            e.what = CU_EW_XIELU;
+        e.xielu.alpha_p = cu_attr(g, n, MN_ACT_ATTR_ALPHA_P);
+        e.xielu.alpha_n = cu_attr(g, n, MN_ACT_ATTR_ALPHA_N);
+        e.xielu.beta = cu_attr(g, n, MN_ACT_ATTR_BETA);
+        e.xielu.eps = cu_attr(g, n, MN_ACT_ATTR_EPS);
         break;
     case MN_OP_GLU:
         e.what = CU_EW_GLU;
@@ -244,7 +250,7 @@ const mng_op cu_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, laun
 const mng_op cu_op_lookup = {MN_OP_LOOKUP, 1, mng_lookup_verdict, lookup_needs, launch_lookup};
 const mng_op cu_op_rms_norm = {MN_OP_RMS_NORM, 3, mng_pair_verdict, NULL, launch_rms_norm};
 const mng_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, launch_layer_norm};
-const mng_op cu_op_act = {MN_OP_ACT, 2, NULL, NULL, launch_elementwise};
+const mng_op cu_op_act = {MN_OP_ACT, 3, NULL, NULL, launch_elementwise};
 const mng_op cu_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, launch_elementwise};
 const mng_op cu_op_add = {MN_OP_ADD, 1, mng_pair_verdict, NULL, launch_elementwise};
 const mng_op cu_op_mul = {MN_OP_MUL, 1, mng_pair_verdict, NULL, launch_elementwise};

@@ -299,6 +299,27 @@ static void experts_part(mng_run *r, const mng_weight *w, ocl_linear_args a, uin
                                  .grid = grid_of(r, w->type, a.N, a.rows)});
 }
 
+/* X_WEIGHTS, or -1. */
+static int32_t factors_of(const mn_graph *g, const mn_node *n) {
+    return mnp_in(g, n, MN_MOE_LINEAR_WEIGHT + 2 * n->n_out);
+}
+
+/* A product with factor times x is factor times the product: of each pair, in all outputs. */
+static void scale_outputs(mng_run *r, const mn_node *n, int64_t pairs) {
+    const int32_t factors = factors_of(r->g, n);
+    for (uint32_t i = 0; factors >= 0 && pairs && i < n->n_out; i++)
+        ocl_scale_pairs(r, mng_out(r, n, i), mng_operand(r, factors),
+                        mng_elements(r, mnp_out(r->g, n, i)), pairs);
+}
+
+/* A bias is no part of what is scaled. */
+static uint32_t moe_linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    for (uint32_t i = 0; factors_of(g, n) >= 0 && i < n->n_out; i++)
+        if (mnp_in(g, n, MN_MOE_LINEAR_BIAS + 2 * i) >= 0)
+            return MNG_NO_KERNEL;
+    return mng_moe_linear_verdict(d, g, n);
+}
+
 static void moe_linear(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_MOE_LINEAR_X);
@@ -309,6 +330,7 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
         per_x = (int)mng_dim(r, experts, 1);
     if (unit_is_whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs)) {
         whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs, mng_operand(r, experts), per_x);
+        scale_outputs(r, n, pairs);
         return;
     }
     for (uint32_t i = 0; i < n->n_out; i++) {
@@ -328,8 +350,9 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
         for (uint32_t k = 0; k < w->n_parts; k++)
             experts_part(r, w, a, k, refs);
     }
+    scale_outputs(r, n, pairs);
     mng_launch_node(r, u->glu);
 }
 
 const mng_op ocl_op_linear = {MN_OP_LINEAR, 1, mng_linear_verdict, NULL, linear};
-const mng_op ocl_op_moe_linear = {MN_OP_MOE_LINEAR, 1, mng_moe_linear_verdict, NULL, moe_linear};
+const mng_op ocl_op_moe_linear = {MN_OP_MOE_LINEAR, 2, moe_linear_verdict, NULL, moe_linear};

@@ -13,6 +13,7 @@ static void route(mng_run *r, const mng_unit *u) {
     a.J = (int)mng_last_dim(r, experts);
     a.kind = (int)mnp_attr(r->g, n, MN_MOE_ROUTE_ATTR_KIND);
     a.normalise = mnp_attr(r->g, n, MN_MOE_ROUTE_ATTR_NORMALISE) != 0;
+    a.jitter = (float)mnp_attr_f64(r->g, n, MN_MOE_ROUTE_ATTR_JITTER);
     const mng_ref refs[] = {mng_operand(r, logits), mng_in(r, n, MN_MOE_ROUTE_BIAS),
                             mng_operand(r, experts), mng_out(r, n, MN_MOE_ROUTE_OUT_WEIGHTS)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_moe_route,
@@ -45,5 +46,12 @@ static void combine(mng_run *r, const mng_unit *u) {
                                  .grid = ocl_items((int64_t)a.n, 1, 1)});
 }
 
-const mng_op ocl_op_moe_route = {MN_OP_MOE_ROUTE, 1, mng_route_verdict, NULL, route};
-const mng_op ocl_op_moe_combine = {MN_OP_MOE_COMBINE, 1, mng_combine_verdict, NULL, combine};
+/* There is no kernel for groups of experts. */
+static uint32_t route_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    if (mnp_attr(g, n, MN_MOE_ROUTE_ATTR_N_GROUP) > 1)
+        return MNG_NO_KERNEL;
+    return mng_route_verdict(d, g, n);
+}
+
+const mng_op ocl_op_moe_route = {MN_OP_MOE_ROUTE, 2, route_verdict, NULL, route};
+const mng_op ocl_op_moe_combine = {MN_OP_MOE_COMBINE, 2, mng_combine_verdict, NULL, combine};

@@ -116,13 +116,36 @@ static void add_glu_attrs(const mng_run *r, const mn_node *n, ocl_elementwise_ar
     a->offset = glu.up_offset;
 }
 
+static void add_act_attrs(const mng_run *r, const mn_node *n, ocl_elementwise_args *a) {
+    a->kind = (int)mnp_attr(r->g, n, MN_ACT_ATTR_KIND);
+    if (a->kind != MN_ACT_XIELU)
+        return;
+    a->what = OCL_XIELU;
+    a->alpha = (float)mnp_attr_f64(r->g, n, MN_ACT_ATTR_ALPHA_P);
+    a->limit = (float)mnp_attr_f64(r->g, n, MN_ACT_ATTR_ALPHA_N);
+    a->offset = (float)mnp_attr_f64(r->g, n, MN_ACT_ATTR_BETA);
+    a->factor = (float)mnp_attr_f64(r->g, n, MN_ACT_ATTR_EPS);
+}
+
+void ocl_scale_pairs(mng_run *r, mng_ref y, mng_ref factors, int64_t n, int64_t n_pairs) {
+    const ocl_elementwise_args a = {
+        .n = (uint64_t)n, .what = OCL_PAIRS, .kind = (int)(n / n_pairs)};
+    const mng_ref refs[] = {y, factors, y};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_elementwise,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_items(n, 1, 1)});
+}
+
 /* ACT, GLU, ADD, MUL, SCALE, SOFTCAP. */
 static void elementwise(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t y = mnp_out(r->g, n, 0);
     ocl_elementwise_args a = {.n = (uint64_t)mng_elements(r, y), .what = what_of(n->op)};
     if (n->op == MN_OP_ACT)
-        a.kind = (int)mnp_attr(r->g, n, MN_ACT_ATTR_KIND);
+        add_act_attrs(r, n, &a);
     if (n->op == MN_OP_GLU)
         add_glu_attrs(r, n, &a);
     if (n->op == MN_OP_SCALE)
@@ -170,7 +193,7 @@ void ocl_copy_view(mng_run *r, const mng_view *v) {
 const mng_op ocl_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, embed};
 const mng_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 2, mng_pair_verdict, NULL, rms_norm};
 const mng_op ocl_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, layer_norm};
-const mng_op ocl_op_act = {MN_OP_ACT, 2, NULL, NULL, elementwise};
+const mng_op ocl_op_act = {MN_OP_ACT, 3, NULL, NULL, elementwise};
 const mng_op ocl_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, elementwise};
 const mng_op ocl_op_add = {MN_OP_ADD, 1, mng_pair_verdict, NULL, elementwise};
 const mng_op ocl_op_mul = {MN_OP_MUL, 1, mng_pair_verdict, NULL, elementwise};

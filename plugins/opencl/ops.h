@@ -128,4 +128,6 @@ void ocl_estimate(const mn_program *p, double streamed, mn_estimate *e);
 
 /* ---- op_rows.c ------------------------------------------------------------------------------- */
 void ocl_copy_view(mng_run *r, const mng_view *v);
+/* Each of n_pairs rows of y [n] times its factor. */
+void ocl_scale_pairs(mng_run *r, mng_ref y, mng_ref factors, int64_t n, int64_t n_pairs);
 #endif

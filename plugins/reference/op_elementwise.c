@@ -44,11 +44,21 @@ static share elementwise_take(const mnc_call *c, mnc_worker *w) {
     return s;
 }
 
+/* With the four numbers of the node. NaN stays NaN. */
+static double xielu(const mnc_call *c, double x) {
+    const double alpha_n = mnc_attr_f64(c, MN_ACT_ATTR_ALPHA_N);
+    const double eps = mnc_attr_f64(c, MN_ACT_ATTR_EPS);
+    const double linear = mnc_attr_f64(c, MN_ACT_ATTR_BETA) * x;
+    if (x > 0)
+        return mnc_attr_f64(c, MN_ACT_ATTR_ALPHA_P) * x * x + linear;
+    return alpha_n * expm1(x > eps ? eps : x) - alpha_n * x + linear;
+}
+
 static void act_node(const mnc_call *c, mnc_worker *w) {
     const share s = elementwise_take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_ACT_ATTR_KIND);
     for (int64_t i = s.lo; i < s.hi; i++)
-        s.y[i] = (float)act(kind, s.a[i]);
+        s.y[i] = (float)(kind == MN_ACT_XIELU ? xielu(c, s.a[i]) : act(kind, s.a[i]));
 }
 
 /* NaN stays NaN. */

@@ -172,6 +172,7 @@ typedef struct {
     const mnc_weight *bias; /* [E, N], or NULL */
     const float *x;         /* [T, K] or [T, J, K] */
     const int32_t *experts; /* [T, J] */
+    const float *factors;   /* of x, [T, J], or NULL */
     int64_t n_pairs;        /* T J */
     int64_t pairs_per_x;    /* J or 1 */
     float *y;               /* [T, J, N] */
@@ -206,8 +207,9 @@ static void multiply_expert(const products *u, int64_t e, int64_t lo, int64_t hi
         ref_row(u->m, e * n + j, row);
         for (int64_t p = 0; p < u->n_pairs; p++) {
             const float *x = u->x + p / u->pairs_per_x * k;
+            const double factor = u->factors ? u->factors[p] : 1;
             if (is_pair_of(u, p, e))
-                u->y[p * n + j] = (float)(ref_dot(x, row, k) + offset);
+                u->y[p * n + j] = (float)(factor * ref_dot(x, row, k) + offset);
         }
     }
 }
@@ -222,6 +224,9 @@ static void moe_linear(const mnc_call *c, mnc_worker *w) {
         .n_pairs = experts->rows * experts->cols,
         .pairs_per_x = x->n_dim == 3 ? 1 : experts->cols,
     };
+    const uint32_t behind = MN_MOE_LINEAR_WEIGHT + 2 * c->node->n_out;
+    if (behind < c->node->n_in)
+        u.factors = c->in[behind].ptr;
     for (uint32_t i = 0; i < c->node->n_out && u.n_pairs; i++) {
         u.m = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
         u.bias = mnc_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
@@ -236,14 +241,15 @@ static void moe_linear(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-/* y: [T, D], the experts' outputs [T, J, D] weighted and added up. */
+/* y: [T, D], the experts' outputs [T, J, D] weighted, unless there are no weights, and added up. */
 static void moe_combine(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
     const float *in = x->ptr;
-    const float *weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
+    const bool weighted = c->node->n_in > MN_MOE_COMBINE_WEIGHTS;
+    const float *weights = weighted ? c->in[MN_MOE_COMBINE_WEIGHTS].ptr : NULL;
     float *y = c->out[MN_MOE_COMBINE_OUT_Y].ptr;
     const int64_t d = ref_last(x);
-    const int64_t k = c->in[MN_MOE_COMBINE_WEIGHTS].cols;
+    const int64_t k = x->dim[1];
     int64_t lo;
     int64_t hi;
     mnc_range(w, x->rows * d, 16, &lo, &hi);
@@ -251,7 +257,7 @@ static void moe_combine(const mnc_call *c, mnc_worker *w) {
         const int64_t first = i / d * k; /* pair of the token */
         double sum = 0;
         for (int64_t p = first; p < first + k; p++)
-            sum += (double)weights[p] * in[p * d + i % d];
+            sum += (weights ? (double)weights[p] : 1) * in[p * d + i % d];
         y[i] = (float)sum;
     }
 }
@@ -315,7 +321,11 @@ const ref_op ref_op_moe_linear = {
     .fits = linear_fits,
 };
 
+static bool combine_fits(const mnc_query *q) {
+    return mnc_query_in(q, MN_MOE_COMBINE_X)->n_dim == 3;
+}
+
 const ref_op ref_op_moe_combine = {
     .fn = moe_combine,
-    .fits = ref_has_second,
+    .fits = combine_fits,
 };

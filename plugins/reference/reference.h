@@ -39,7 +39,7 @@ typedef struct {
     X(ROPE, rope, 2)                                                                               \
     X(KV_STORE, kv_store, 2)                                                                       \
     X(ATTENTION, attention, 4)                                                                     \
-    X(ACT, act, 2)                                                                                 \
+    X(ACT, act, 3)                                                                                 \
     X(GLU, glu, 2)                                                                                 \
     X(ADD, add, 1)                                                                                 \
     X(MUL, mul, 1)                                                                                 \
@@ -48,8 +48,8 @@ typedef struct {
     X(GATHER_ROWS, gather_rows, 1)                                                                 \
     X(SAMPLE, sample, 4)                                                                           \
     X(MOE_ROUTE, moe_route, 2)                                                                     \
-    X(MOE_LINEAR, moe_linear, 1)                                                                   \
-    X(MOE_COMBINE, moe_combine, 1)                                                                 \
+    X(MOE_LINEAR, moe_linear, 2)                                                                   \
+    X(MOE_COMBINE, moe_combine, 2)                                                                 \
     X(CONV_STATE, conv_state, 1)                                                                   \
     X(SSM_SCAN, ssm_scan, 1)                                                                       \
     X(GATED_DELTA, gated_delta, 1)                                                                 \

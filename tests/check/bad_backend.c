@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if defined(BAD_NUMERIC_GLU) || defined(BAD_NUMERIC_LORA) || defined(BAD_NUMERIC_SAMPLE)
+#if defined(BAD_NUMERIC_ACT) || defined(BAD_NUMERIC_GLU) || defined(BAD_NUMERIC_LORA) ||           \
+    defined(BAD_NUMERIC_SAMPLE)
 #include "reference/reference.h"
 #endif
 #if defined(BAD_NUMERIC_SAMPLE_CHAIN)
@@ -31,6 +32,8 @@
 #define BAD_OPERAND MN_ROPE_AXES
 #elif defined(BAD_NUMERIC_ROPE_POS)
 #define BAD_OPERAND MN_ROPE_POS
+#elif defined(BAD_NUMERIC_MOE_LINEAR_FACTORS)
+#define BAD_OPERAND (MN_MOE_LINEAR_WEIGHT + 2 * c->node->n_out)
 #endif
 #if defined(BAD_OPERAND)
 #include "reference/reference.h"
@@ -505,6 +508,19 @@ double __wrap_tanh(double x);
 double __wrap_tanh(double x) {
     return x != x ? 0 : __real_tanh(x); // NaN becomes a number
 }
+#elif defined(BAD_NUMERIC_ACT)
+/* Where xielu's exponential ends is left out. */
+extern const ref_op __real_ref_op_act;
+static void act(const mnc_call *c, mnc_worker *w) {
+    uint64_t attr[MN_ACT_ATTR_EPS + 1] = {0};
+    mnc_call own = *c;
+    memcpy(attr, c->attr, c->n_attr * sizeof *attr);
+    attr[MN_ACT_ATTR_EPS] = 0;
+    own.attr = attr;
+    __real_ref_op_act.fn(&own, w);
+}
+extern const ref_op __wrap_ref_op_act;
+const ref_op __wrap_ref_op_act = {.fn = act};
 #elif defined(BAD_NUMERIC_GLU)
 /* LIMIT as fmin(gate, limit) has it: a gate of NaN becomes the limit. A NaN of the other operand
  * hides it. */
@@ -532,6 +548,9 @@ const ref_op __wrap_ref_op_glu = {.fn = glu, .fits = glu_fits};
 #elif defined(BAD_NUMERIC_ROPE_AXES) || defined(BAD_NUMERIC_ROPE_POS)
 #define REAL_OP __real_ref_op_rope
 #define WRAP_OP __wrap_ref_op_rope
+#elif defined(BAD_NUMERIC_MOE_LINEAR_FACTORS)
+#define REAL_OP __real_ref_op_moe_linear
+#define WRAP_OP __wrap_ref_op_moe_linear
 #else
 #define REAL_OP __real_ref_op_attention
 #define WRAP_OP __wrap_ref_op_attention

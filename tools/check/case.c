@@ -208,8 +208,14 @@ static uint32_t contract_of(const op_case *c, uint32_t op, const int32_t *in, ui
         return 4;
     if (op == MN_OP_SAMPLE)
         return n_in > MN_SAMPLE_DRAFT ? 3 : 2;
+    if (op == MN_OP_ACT && n_attr > MN_ACT_ATTR_EPS)
+        return 3;
     if ((op == MN_OP_ACT || op == MN_OP_GLU) && n_attr)
         return attr[0] < MN_ACT_SIGMOID ? 1 : 2;
+    if (op == MN_OP_MOE_LINEAR)
+        return n_in % 2 ? 2 : 1; /* X_WEIGHTS behind the groups */
+    if (op == MN_OP_MOE_COMBINE)
+        return n_in > MN_MOE_COMBINE_WEIGHTS ? 1 : 2;
     if (op == MN_OP_KV_STORE)
         return in[MN_KV_STORE_V] < 0 ? 2 : 1;
     if (op == MN_OP_EMBED)

@@ -397,10 +397,18 @@ static void rope(casegen *g, uint32_t op, uint32_t dtype) {
 }
 
 /* ---- elementwise, rows ----------------------------------------------------------------------- */
+/* The four numbers of xielu; EPS is low enough to be seen. */
+static void xielu_attributes(uint64_t attr[5]) {
+    attr[MN_ACT_ATTR_ALPHA_P] = case_f64(0.8);
+    attr[MN_ACT_ATTR_ALPHA_N] = case_f64(1.3);
+    attr[MN_ACT_ATTR_BETA] = case_f64(0.5);
+    attr[MN_ACT_ATTR_EPS] = case_f64(-0.125);
+}
+
 /* ACT and GLU: bits 0, 1 and 3 of variant are the kind; GLU bit 2: alpha (of SiLU alone), limit and
  * offset. ADD and MUL have no attributes, SCALE and SOFTCAP one number. The number of
  * attributes. */
-static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t attr[4]) {
+static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t attr[5]) {
     const int64_t kind = case_act_kind(g->s->variant);
     const bool has_kind = op == MN_OP_ACT || op == MN_OP_GLU;
     if (has_kind)
@@ -415,6 +423,10 @@ static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t a
     attr[3] = case_f64(1);
     if (op == MN_OP_ADD || op == MN_OP_MUL)
         return 0;
+    if (op == MN_OP_ACT && kind == MN_ACT_XIELU) {
+        xielu_attributes(attr);
+        return 5;
+    }
     if (op == MN_OP_GLU && (g->s->variant & 4))
         return 4;
     return 1;
@@ -425,7 +437,7 @@ static void case_ops_elementwise(casegen *g, uint32_t op, uint32_t dtype) {
     const int64_t d1[] = {g->s->k, g->s->k};
     const int64_t d2[] = {0, 0};
     const bool has_two = op == MN_OP_GLU || op == MN_OP_ADD || op == MN_OP_MUL;
-    uint64_t attr[4];
+    uint64_t attr[5];
     int32_t in[2] = {0};
     (void)dtype;
     if (has_two) {
@@ -510,13 +522,14 @@ static int32_t case_ops_expert_of(const casegen *g, int64_t t, int64_t j) {
     return -7;
 }
 
-/* variant bit 0: a row of x for each chosen expert; bit 1: two weights, the second with a bias. */
+/* variant bit 0: a row of x for each chosen expert; bit 1: two weights, the second with a bias; bit
+ * 2: factors of x. */
 static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     uint32_t n = 1;
     if (s->variant & 2)
         n = 2;
-    int32_t in[6];
+    int32_t in[7];
     int32_t out[2];
     int32_t *experts = casegen_zeroed(g, s->rows * s->n_used, sizeof *experts); // [rows, n_used]
     casegen_mark_dead(g);
@@ -533,10 +546,14 @@ static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
         in[3 + 2 * i] = i ? casegen_weight(g, case_ops_float_type(dtype), 2, dim, "b") : -1;
         out[i] = case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_used, dim[1], NULL, "y");
     }
-    case_node(g->c, op, in, 2 + 2 * n, out, n, NULL, 0);
+    uint32_t n_in = 2 + 2 * n;
+    if (s->variant & 4)
+        in[n_in++] = casegen_float_input(g, s->n_used, 0, "x_weights");
+    case_node(g->c, op, in, n_in, out, n, NULL, 0);
     free(experts);
 }
 
+/* variant bit 0: no weights. */
 static void moe_combine(casegen *g, uint32_t op, uint32_t dtype) {
     static const char *const names[] = {"x", "weights"};
     const int64_t d1[] = {g->s->n_used, g->s->n_used};
@@ -545,7 +562,7 @@ static void moe_combine(casegen *g, uint32_t op, uint32_t dtype) {
     (void)dtype;
     two_inputs(g, names, d1, d2, in);
     const int32_t y = casegen_float_output(g, g->s->k, "y");
-    case_node(g->c, op, in, 2, &y, 1, NULL, 0);
+    case_node(g->c, op, in, g->s->variant & 1 ? 1 : 2, &y, 1, NULL, 0);
 }
 
 /* The matrices of n adapters, [n, rows, cols] in F32 or F16. */

@@ -99,7 +99,8 @@ static bool is_tried(const check_sweep *w, uint32_t i, uint32_t v) {
         return w->shapes[i].n_expert % 4 == 0;
     if (w->op == MN_OP_ROPE && (v & 6) == 4)
         return false; /* axes of no positions */
-    if ((w->op == MN_OP_ACT || w->op == MN_OP_GLU) && case_act_kind(v) > MN_ACT_RELU2)
+    if (case_act_kind(v) > (w->op == MN_OP_ACT ? MN_ACT_XIELU : MN_ACT_RELU2) &&
+        (w->op == MN_OP_ACT || w->op == MN_OP_GLU))
         return false;
     if (w->op == MN_OP_ACT && (v & 4))
         return false;

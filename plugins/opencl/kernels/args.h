@@ -91,7 +91,9 @@ typedef struct {
     float offset;
 } ocl_warp_args;
 
-enum { OCL_ACT, OCL_GLU, OCL_ADD, OCL_MUL, OCL_SCALE, OCL_SOFTCAP };
+/* XIELU: alpha, limit, offset and factor are ALPHA_P, ALPHA_N, BETA and EPS. PAIRS: element i of a
+ * times element i / kind of b. */
+enum { OCL_ACT, OCL_XIELU, OCL_GLU, OCL_ADD, OCL_MUL, OCL_PAIRS, OCL_SCALE, OCL_SOFTCAP };
 typedef struct {
     ocl_u64 n;
     int what;
@@ -165,7 +167,7 @@ typedef struct {
     int J;
     int kind; /* MN_ROUTE_* */
     int normalise;
-    int pad;
+    float jitter;
 } ocl_route_args;
 
 typedef struct {

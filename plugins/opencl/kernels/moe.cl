@@ -1,6 +1,7 @@
 /* moe.cl -- MOE_ROUTE and MOE_COMBINE: which experts a token goes to, and the sum of what they
  * give. Products of experts: linear.cl. */
-enum { ROUTE_SOFTMAX = 0, ROUTE_TOPK_SOFTMAX = 1, ROUTE_SIGMOID = 2 }; /* MN_ROUTE_* */
+/* MN_ROUTE_* */
+enum { ROUTE_SOFTMAX = 0, ROUTE_TOPK_SOFTMAX = 1, ROUTE_SIGMOID = 2, ROUTE_SPARSEMIXER = 3 };
 
 /* A larger value is a larger key, and of equal values the lower index; 0 is below all. */
 static ulong order_of(float v, int index) {
@@ -23,6 +24,20 @@ typedef struct {
     local float *score;
     local float *pick;
 } route_room;
+
+/* Of sparsemixer: the part that expert `best` has of a softmax over the logits near it that are
+ * left. Every item gets it. */
+static float near_part(ARGS ocl_route_args *p, local const float *score, local const float *pick,
+                       int best, local float *red) {
+    const float most = pick[best];
+    float sum = 0;
+    for (int e = GROUP_ITEM; e < p->E; e += LANES) {
+        const bool is_far = (most - pick[e]) / fmax(fabs(score[e]), most) > 2.0f * p->jitter;
+        if (!isnan(pick[e]) && !is_far)
+            sum += exp(pick[e] - most);
+    }
+    return 1.0f / group_sum(sum, red);
+}
 
 /* Token t, by the LANES items of a group. With neither a bias nor a tie of rounded scores the
  * choice is that of the logits. */
@@ -60,14 +75,16 @@ static void route_token(const route_refs *u, ARGS ocl_route_args *p, int t, rout
             best = isnan(pick[e]) ? best : max(best, order_of(pick[e], e));
         best = group_max_u64(best, room.red64);
         const int e = best ? (int)~(uint)best : 0;
+        const float own =
+            p->kind == ROUTE_SPARSEMIXER ? near_part(p, score, pick, e, room.red) : score[e];
         if (lane == 0) {
             experts[j] = bad > 0.0f ? j : e;
-            weights[j] = score[e];
+            weights[j] = own;
             pick[e] = NAN; /* taken */
         }
         /* the first is the largest: of TOPK_SOFTMAX logits are weighed against it */
         top = j ? top : score[e];
-        chosen += p->kind == ROUTE_TOPK_SOFTMAX ? exp(score[e] - top) : score[e];
+        chosen += p->kind == ROUTE_TOPK_SOFTMAX ? exp(score[e] - top) : own;
         SYNC_LOCAL;
     }
     float factor = p->scale;
@@ -101,10 +118,9 @@ static float combined(ARGS ocl_combine_args *p, global const float *x, global co
                       ulong i) {
     const ulong t = i / p->D;
     x += t * p->J * p->D + i % p->D;
-    weights += t * p->J;
     float sum = 0;
     for (int j = 0; j < p->J; j++)
-        sum += weights[j] * x[(ulong)j * p->D];
+        sum += (weights ? weights[t * p->J + j] : 1.0f) * x[(ulong)j * p->D];
     return sum;
 }
 

@@ -66,16 +66,33 @@ kernel void layer_norm(REF(x), REF(w), REF(b), REF(y), const ocl_norm_args p) {
 #endif
 
 /* ---- elements -------------------------------------------------------------------------------- */
+/* Of xielu; NaN stays. */
+static float bent(ARGS ocl_elementwise_args *p, float a) {
+    const float least = a > p->factor ? p->factor : a;
+    const float own = a > 0.0f ? p->alpha * a * a : p->limit * (expm1(least) - a);
+    return isnan(a) ? a : own + p->offset * a;
+}
+
+/* Of element i the second operand; 0: there is none. */
+static float second_of(ARGS ocl_elementwise_args *p, global const float *b, ulong i) {
+    if (!b)
+        return 0.0f;
+    return b[p->what == OCL_PAIRS ? i / (ulong)p->kind : i];
+}
+
 /* Of a and b, which is ignored where there is one operand. */
 static float element_of(ARGS ocl_elementwise_args *p, float a, float b) {
     switch (p->what) {
     case OCL_ACT:
         return activate(p->kind, a, 1.0f);
+    case OCL_XIELU:
+        return bent(p, a);
     case OCL_GLU:
         return gate(p->kind, p->alpha, p->limit, p->offset, a, b);
     case OCL_ADD:
         return a + b;
     case OCL_MUL:
+    case OCL_PAIRS:
         return a * b;
     case OCL_SCALE:
         return a * p->factor;
@@ -99,7 +116,7 @@ kernel void elementwise(REF(a), REF(b), REF(y), const ocl_elementwise_args p) {
     if (i >= p.n)
         return;
     global const float *second = PTR(const float, b);
-    PTR(float, y)[i] = element_of(&p, PTR(const float, a)[i], second ? second[i] : 0.0f);
+    PTR(float, y)[i] = element_of(&p, PTR(const float, a)[i], second_of(&p, second, i));
 }
 
 /* One group for each output row. */

@@ -209,7 +209,7 @@ static void run_elements(const group *g, local const ocl_step_op *op) {
     global const float *b = REF_OF(const float, 1);
     global float *y = REF_OF(float, 2);
     for (ulong i = g->me * ITEMS + GROUP_ITEM; i < p->n; i += g->n * ITEMS)
-        y[i] = element_of(p, a[i], b ? b[i] : 0.0f);
+        y[i] = element_of(p, a[i], second_of(p, b, i));
 }
 
 static void run_gather(const group *g, local const ocl_step_op *op) {

@@ -104,7 +104,8 @@ void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e) {
     (void)s;
     float *y = e->y;
     reads(e->a, e->n * 4);
-    reads(e->b, e->b ? e->n * 4 : 0);
+    const int64_t n_b = e->what == CU_EW_PAIRS ? e->n / e->n_b : e->n;
+    reads(e->b, e->b ? n_b * 4 : 0);
     if (e->what != CU_EW_ADD || e->y_kind != CU_F32) {
         writes(e->y, e->n * kind_bytes(e->y_kind));
         return;

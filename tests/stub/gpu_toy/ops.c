@@ -169,7 +169,7 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
     X(ROPE, 2, mng_rope_verdict)                                                                   \
     X(KV_STORE, 2, mng_store_verdict)                                                              \
     X(ATTENTION, 4, mng_attention_verdict)                                                         \
-    X(ACT, 2, NULL)                                                                                \
+    X(ACT, 3, NULL)                                                                                \
     X(GLU, 2, mng_pair_verdict)                                                                    \
     X(ADD, 1, mng_pair_verdict)                                                                    \
     X(MUL, 1, mng_pair_verdict)                                                                    \
@@ -178,8 +178,8 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
     X(GATHER_ROWS, 1, mng_pair_verdict)                                                            \
     X(SAMPLE, 4, mng_sample_verdict)                                                               \
     X(MOE_ROUTE, 2, mng_route_verdict)                                                             \
-    X(MOE_LINEAR, 1, mng_moe_linear_verdict)                                                       \
-    X(MOE_COMBINE, 1, mng_combine_verdict)                                                         \
+    X(MOE_LINEAR, 2, mng_moe_linear_verdict)                                                       \
+    X(MOE_COMBINE, 2, mng_combine_verdict)                                                         \
     X(CONV_STATE, 1, mng_state_verdict)                                                            \
     X(SSM_SCAN, 1, mng_state_verdict)                                                              \
     X(GATED_DELTA, 1, mng_state_verdict)                                                           \
