@@ -165,15 +165,17 @@ static int64_t column_grain(const mnp_shard *s, const mn_node *n) {
     return grain;
 }
 
-/* Where a sum of products can wait: MOE_COMBINE is linear in them, and smaller. */
+/* Where a sum of products can wait: MOE_COMBINE is linear in them, and smaller. With BASE it is
+ * not: each member would add that. */
 static uint32_t sum_behind(const mnp_shard *s, uint32_t node, uint32_t t) {
     const mnp_lowering l = {s->g, s->lo, s->hi, s->uses};
     const uint32_t reader = (uint32_t)s->uses[t].reader;
     if (!mnp_is_private(&l, (int32_t)t))
         return node;
     const mn_node *n = mnp_node(s->g, reader);
-    const bool combines = n->op == MN_OP_MOE_COMBINE && mnp_in(s->g, n, 0) == (int32_t)t;
-    return combines ? reader : node;
+    if (n->op != MN_OP_MOE_COMBINE || mnp_in(s->g, n, MN_MOE_COMBINE_BASE) >= 0)
+        return node;
+    return mnp_in(s->g, n, MN_MOE_COMBINE_X) == (int32_t)t ? reader : node;
 }
 
 /* A product of a divided input: each member has columns, the results are sums. */

@@ -222,18 +222,35 @@ static int64_t expert_of(const int32_t *experts, int64_t p, int64_t n) {
     return e;
 }
 
+/* Experts of pairs, of which those that are not resident are left out. */
+typedef struct {
+    const int32_t *experts;  /* [T, J] */
+    const int32_t *resident; /* [E], or NULL: all are */
+    int64_t n_expert;
+} moe_experts;
+
+/* Of pair p; -1: it is left out. */
+static int64_t resident_of(const moe_experts *x, int64_t p) {
+    const int64_t e = expert_of(x->experts, p, x->n_expert);
+    return !x->resident || x->resident[e] ? e : -1;
+}
+
 /* Pairs by expert: counted, then put in their places. */
-static void sort_pairs(groups *g, const int32_t *experts, int64_t pairs, int64_t n) {
+static void sort_pairs(groups *g, const moe_experts *x, int64_t pairs) {
+    const int64_t n = x->n_expert;
     memset(g->start, 0, (size_t)(n + 2) * sizeof *g->start);
     for (int64_t p = 0; p < pairs; p++) {
-        const int64_t e = expert_of(experts, p, n);
-        g->start[e + 2]++;
+        const int64_t e = resident_of(x, p);
+        if (e >= 0)
+            g->start[e + 2]++;
     }
     /* start[e + 1]: where e's next pair goes */
     for (int64_t e = 0; e < n; e++)
         g->start[e + 2] += g->start[e + 1];
     for (int64_t p = 0; p < pairs; p++) {
-        const int64_t e = expert_of(experts, p, n);
+        const int64_t e = resident_of(x, p);
+        if (e < 0)
+            continue;
         const int32_t to = g->start[e + 1]++;
         g->order[to] = (int32_t)p;
     }
@@ -249,6 +266,12 @@ typedef struct {
 static int64_t pairs_of(const mnc_call *c) {
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     return ex->rows * ex->cols;
+}
+
+static moe_experts experts_of(const mnc_call *c, int64_t n_expert) {
+    return (moe_experts){.experts = c->in[MN_MOE_LINEAR_EXPERTS].ptr,
+                         .resident = mnc_optional_ptr(c, mnp_resident_operand(c->node)),
+                         .n_expert = n_expert};
 }
 
 /* For r rows of x that are not in tiles, of weight i. */
@@ -418,7 +441,8 @@ static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_forms *f) {
     int64_t lo;
     int64_t hi;
     lay_out(&g, c->max_rows * ex->cols, n_expert, w->scratch);
-    sort_pairs(&g, ex->ptr, pairs_of(c), n_expert);
+    const moe_experts chosen = experts_of(c, n_expert);
+    sort_pairs(&g, &chosen, pairs_of(c));
     for (int64_t e = 0; e < n_expert; e++)
         n += mnk_groups(g.start[e + 1] - g.start[e]);
     mnc_range(w, n, 1, &lo, &hi);
@@ -506,7 +530,8 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
         if (!c->out[i].ptr)
             continue;
         lay_out(&g, c->max_rows * ex->cols, n_expert, w->scratch);
-        sort_pairs(&g, ex->ptr, pairs, n_expert);
+        const moe_experts chosen = experts_of(c, n_expert);
+        sort_pairs(&g, &chosen, pairs);
         moe_output(&o, w, i, n_expert, n, pairs <= MNK_FEW_ROWS * n_expert);
     }
 }
@@ -539,14 +564,17 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
 }
 
 /* ---- MOE_COMBINE ----------------------------------------------------------------------------- */
+/* In the order of the choices, behind what the sum begins with. */
 void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnk_vector *v = mnk_find_vector(use->level);
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
     const float *in = x->ptr; /* [T, J, D] */
-    const float *weights = NULL;
-    if (c->node->n_in > MN_MOE_COMBINE_WEIGHTS)
-        weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
+    const float *weights = mnc_optional_ptr(c, MN_MOE_COMBINE_WEIGHTS);
+    const float *base = mnc_optional_ptr(c, MN_MOE_COMBINE_BASE);
+    const moe_experts chosen = {.experts = mnc_optional_ptr(c, MN_MOE_COMBINE_EXPERTS),
+                                .resident = mnc_optional_ptr(c, MN_MOE_COMBINE_RESIDENT),
+                                .n_expert = c->in[MN_MOE_COMBINE_RESIDENT].rows};
     const int64_t k = x->dim[1];
     const int64_t d = x->dim[x->n_dim - 1];
     const mnc_spans share = mnc_range_cells(w, x->rows, d, 512); /* of y [T, D], as one row */
@@ -562,9 +590,13 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
         else
             n = hi - lo;
         float *y = (float *)c->out[MN_MOE_COMBINE_OUT_Y].ptr + lo;
-        memset(y, 0, (size_t)n * sizeof *y);
+        if (base)
+            memcpy(y, base + lo, (size_t)n * sizeof *y);
+        else
+            memset(y, 0, (size_t)n * sizeof *y);
         for (int64_t p = t * k; p < (t + 1) * k; p++)
-            v->add_scaled(y, in + p * d + at, n, weights ? weights[p] : 1);
+            if (!chosen.resident || resident_of(&chosen, p) >= 0)
+                v->add_scaled(y, in + p * d + at, n, weights ? weights[p] : 1);
         lo += n;
     }
 }

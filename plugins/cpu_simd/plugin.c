@@ -147,7 +147,15 @@ static int32_t linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) 
     return product_verdict(s, q, MN_LINEAR_WEIGHT, mnk_has_heads(q) ? 3 : 2, why);
 }
 static int32_t moe_linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    if (!mnp_residents_fit(q->graph, q->node))
+        return no(why, REASON_SHAPE);
     return product_verdict(s, q, MN_MOE_LINEAR_WEIGHT, 3, why);
+}
+static int32_t moe_combine_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
+    (void)s;
+    if (mnp_residents_fit(q->graph, q->node))
+        return MN_VERDICT_NATIVE;
+    return no(why, REASON_SHAPE);
 }
 static int32_t moe_route_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
@@ -296,9 +304,10 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(SAMPLE, 4, NODE(mnc_op_sample), mnk_sample_work, APART, NULL, sample_scratch)                \
     X(MOE_ROUTE, 2, NODE(mnk_moe_route_node), mnk_moe_route_work, CELLS(NULL), moe_route_verdict,  \
       moe_route_scratch)                                                                           \
-    X(MOE_LINEAR, 2, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_work,            \
+    X(MOE_LINEAR, 3, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_work,            \
       FIRST_CELLS(mnk_moe_cells), moe_linear_verdict, mnk_moe_linear_scratch)                      \
-    X(MOE_COMBINE, 2, NODE(mnk_moe_combine_node), mnk_output_work, CELLS(NULL), NULL, NULL)        \
+    X(MOE_COMBINE, 3, NODE(mnk_moe_combine_node), mnk_output_work, CELLS(NULL),                    \
+      moe_combine_verdict, NULL)                                                                   \
     X(CONV_STATE, 1, NODE(mnk_conv_node), mnk_conv_work, APART, state_verdict, mnk_state_scratch)  \
     X(SSM_SCAN, 1, NODES(mnk_scan_prepare, mnk_scan_node), mnk_scan_work, APART, state_verdict,    \
       mnk_state_scratch)                                                                           \

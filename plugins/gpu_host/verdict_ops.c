@@ -71,6 +71,8 @@ uint32_t mng_moe_linear_verdict(const mn_device *dev, const mn_graph *g, const m
     const mn_tensor *experts = mnp_in_tensor(g, n, MN_MOE_LINEAR_EXPERTS);
     if (!experts || experts->n_dim != 2 || x->n_dim < 2 || x->n_dim > 3)
         return MNG_SHAPE;
+    if (!mnp_residents_fit(g, n))
+        return MNG_SHAPE;
     for (uint32_t i = 0; i < n->n_out; i++) {
         const mn_tensor *w = mnp_in_tensor(g, n, MN_MOE_LINEAR_WEIGHT + 2 * i);
         if (!w || mnp_out(g, n, i) < 0 || w->n_dim != 3)
@@ -132,10 +134,8 @@ uint32_t mng_route_verdict(const mn_device *dev, const mn_graph *g, const mn_nod
 }
 
 uint32_t mng_combine_verdict(const mn_device *dev, const mn_graph *g, const mn_node *n) {
-    const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_COMBINE_X);
     (void)dev;
-    (void)g;
-    if (x->n_dim == 3)
+    if (mnp_residents_fit(g, n))
         return MNG_OK;
     return MNG_SHAPE;
 }

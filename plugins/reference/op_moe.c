@@ -168,14 +168,15 @@ static void moe_route(const mnc_call *c, mnc_worker *w) {
 
 /* The products of one weight of MOE_LINEAR with the pairs of one expert. */
 typedef struct {
-    const mnc_weight *m;    /* [E N, K] */
-    const mnc_weight *bias; /* [E, N], or NULL */
-    const float *x;         /* [T, K] or [T, J, K] */
-    const int32_t *experts; /* [T, J] */
-    const float *factors;   /* of x, [T, J], or NULL */
-    int64_t n_pairs;        /* T J */
-    int64_t pairs_per_x;    /* J or 1 */
-    float *y;               /* [T, J, N] */
+    const mnc_weight *m;     /* [E N, K] */
+    const mnc_weight *bias;  /* [E, N], or NULL */
+    const float *x;          /* [T, K] or [T, J, K] */
+    const int32_t *experts;  /* [T, J] */
+    const float *factors;    /* of x, [T, J], or NULL */
+    const int32_t *resident; /* [E]: 0 is not computed; or NULL */
+    int64_t n_pairs;         /* T J */
+    int64_t pairs_per_x;     /* J or 1 */
+    float *y;                /* [T, J, N] */
 } products;
 
 /* Does pair p go to expert e? An id that is out of range counts as 0. */
@@ -186,6 +187,8 @@ static bool is_pair_of(const products *u, int64_t p, int64_t e) {
 }
 
 static bool is_used(const products *u, int64_t e) {
+    if (u->resident && !u->resident[e])
+        return false;
     for (int64_t p = 0; p < u->n_pairs; p++)
         if (is_pair_of(u, p, e))
             return true;
@@ -227,6 +230,7 @@ static void moe_linear(const mnc_call *c, mnc_worker *w) {
     const uint32_t behind = MN_MOE_LINEAR_WEIGHT + 2 * c->node->n_out;
     if (behind < c->node->n_in)
         u.factors = c->in[behind].ptr;
+    u.resident = mnc_optional_ptr(c, mnp_resident_operand(c->node));
     for (uint32_t i = 0; i < c->node->n_out && u.n_pairs; i++) {
         u.m = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
         u.bias = mnc_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
@@ -241,12 +245,30 @@ static void moe_linear(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-/* y: [T, D], the experts' outputs [T, J, D] weighted, unless there are no weights, and added up. */
+/* Experts of pairs, of which some are left out of a sum. */
+typedef struct {
+    const int32_t *experts;  /* [T, J] */
+    const int32_t *resident; /* [E], or NULL: all are in it */
+    int64_t n_expert;
+} residents;
+
+static bool is_in_sum(const residents *r, int64_t p) {
+    if (!r->resident)
+        return true;
+    const int32_t e = r->experts[p];
+    return r->resident[e < 0 || e >= r->n_expert ? 0 : e] != 0;
+}
+
+/* y: [T, D], the experts' outputs [T, J, D] weighted, unless there are no weights, and added up
+ * behind what the sum begins with. */
 static void moe_combine(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_COMBINE_X];
     const float *in = x->ptr;
-    const bool weighted = c->node->n_in > MN_MOE_COMBINE_WEIGHTS;
-    const float *weights = weighted ? c->in[MN_MOE_COMBINE_WEIGHTS].ptr : NULL;
+    const float *weights = mnc_optional_ptr(c, MN_MOE_COMBINE_WEIGHTS);
+    const float *base = mnc_optional_ptr(c, MN_MOE_COMBINE_BASE);
+    const residents r = {.experts = mnc_optional_ptr(c, MN_MOE_COMBINE_EXPERTS),
+                         .resident = mnc_optional_ptr(c, MN_MOE_COMBINE_RESIDENT),
+                         .n_expert = c->in[MN_MOE_COMBINE_RESIDENT].rows};
     float *y = c->out[MN_MOE_COMBINE_OUT_Y].ptr;
     const int64_t d = ref_last(x);
     const int64_t k = x->dim[1];
@@ -255,9 +277,10 @@ static void moe_combine(const mnc_call *c, mnc_worker *w) {
     mnc_range(w, x->rows * d, 16, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
         const int64_t first = i / d * k; /* pair of the token */
-        double sum = 0;
+        double sum = base ? base[i] : 0;
         for (int64_t p = first; p < first + k; p++)
-            sum += (weights ? (double)weights[p] : 1) * in[p * d + i % d];
+            if (is_in_sum(&r, p))
+                sum += (weights ? (double)weights[p] : 1) * in[p * d + i % d];
         y[i] = (float)sum;
     }
 }
@@ -304,7 +327,7 @@ static bool route_fits(const mnc_query *q) {
 static bool linear_fits(const mnc_query *q) {
     if (!ref_has_second(q))
         return false;
-    return q->node->n_in >= 2 * q->node->n_out + 1;
+    return q->node->n_in >= 2 * q->node->n_out + 1 && mnp_residents_fit(q->graph, q->node);
 }
 
 const ref_op ref_op_moe_route = {
@@ -322,7 +345,7 @@ const ref_op ref_op_moe_linear = {
 };
 
 static bool combine_fits(const mnc_query *q) {
-    return mnc_query_in(q, MN_MOE_COMBINE_X)->n_dim == 3;
+    return mnp_residents_fit(q->graph, q->node);
 }
 
 const ref_op ref_op_moe_combine = {

@@ -48,8 +48,8 @@ typedef struct {
     X(GATHER_ROWS, gather_rows, 1)                                                                 \
     X(SAMPLE, sample, 4)                                                                           \
     X(MOE_ROUTE, moe_route, 2)                                                                     \
-    X(MOE_LINEAR, moe_linear, 2)                                                                   \
-    X(MOE_COMBINE, moe_combine, 2)                                                                 \
+    X(MOE_LINEAR, moe_linear, 3)                                                                   \
+    X(MOE_COMBINE, moe_combine, 3)                                                                 \
     X(CONV_STATE, conv_state, 1)                                                                   \
     X(SSM_SCAN, ssm_scan, 1)                                                                       \
     X(GATED_DELTA, gated_delta, 1)                                                                 \

@@ -197,7 +197,7 @@ static uint32_t contract_of_norm(const mn_tensor *x, const mn_tensor *w) {
 
 /* The lowest contract version that describes the node. */
 static uint32_t contract_of(const op_case *c, uint32_t op, const int32_t *in, uint32_t n_in,
-                            const uint64_t *attr, uint32_t n_attr) {
+                            uint32_t n_out, const uint64_t *attr, uint32_t n_attr) {
     if (op == MN_OP_RMS_NORM)
         return contract_of_norm(&c->t[in[MN_RMS_NORM_X]], &c->t[in[MN_RMS_NORM_WEIGHT]]);
     if (op == MN_OP_LINEAR)
@@ -212,8 +212,10 @@ static uint32_t contract_of(const op_case *c, uint32_t op, const int32_t *in, ui
         return 3;
     if ((op == MN_OP_ACT || op == MN_OP_GLU) && n_attr)
         return attr[0] < MN_ACT_SIGMOID ? 1 : 2;
-    if (op == MN_OP_MOE_LINEAR)
-        return n_in % 2 ? 2 : 1; /* X_WEIGHTS behind the groups */
+    if (op == MN_OP_MOE_LINEAR) /* X_WEIGHTS and RESIDENT are behind the groups */
+        return 1 + n_in - (MN_MOE_LINEAR_WEIGHT + 2 * n_out);
+    if (op == MN_OP_MOE_COMBINE && n_in > MN_MOE_COMBINE_EXPERTS)
+        return 3;
     if (op == MN_OP_MOE_COMBINE)
         return n_in > MN_MOE_COMBINE_WEIGHTS ? 1 : 2;
     if (op == MN_OP_KV_STORE)
@@ -250,7 +252,7 @@ void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const 
         return;
     c->n[g->n_nodes] = (mn_node){
         .op = op,
-        .contract = contract_of(c, op, in, n_in, attr, n_attr),
+        .contract = contract_of(c, op, in, n_in, n_out, attr, n_attr),
         .in_off = g->n_operands,
         .n_in = n_in,
         .out_off = g->n_operands + n_in,

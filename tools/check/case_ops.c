@@ -522,47 +522,113 @@ static int32_t case_ops_expert_of(const casegen *g, int64_t t, int64_t j) {
     return -7;
 }
 
-/* variant bit 0: a row of x for each chosen expert; bit 1: two weights, the second with a bias; bit
- * 2: factors of x. */
-static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
+/* EXPERTS, [T, J]. */
+static int32_t experts_input(casegen *g) {
     const op_shape *s = g->s;
-    uint32_t n = 1;
-    if (s->variant & 2)
-        n = 2;
-    int32_t in[7];
-    int32_t out[2];
-    int32_t *experts = casegen_zeroed(g, s->rows * s->n_used, sizeof *experts); // [rows, n_used]
-    casegen_mark_dead(g);
+    int32_t *experts = casegen_zeroed(g, s->rows * s->n_used, sizeof *experts);
     for (int64_t i = 0; experts && i < s->rows * s->n_used; i++)
         experts[i] = case_ops_expert_of(g, i / s->n_used, i % s->n_used);
+    const int32_t t = case_mat(g->c, MN_ROLE_INPUT, MN_I32, g->T, s->n_used, experts, "experts");
+    free(experts);
+    return t;
+}
+
+static bool is_resident(int64_t expert) {
+    return expert % 3 != 1;
+}
+
+/* RESIDENT, [E]: any number but 0 says that an expert is there. */
+static int32_t resident_input(casegen *g) {
+    const int64_t n = g->s->n_expert;
+    int32_t *resident = casegen_zeroed(g, n, sizeof *resident);
+    for (int64_t e = 0; resident && e < n; e++)
+        resident[e] = is_resident(e) ? (int32_t)(1 - 2 * (e & 1)) : 0;
+    const int32_t t = case_vec(g->c, MN_ROLE_INPUT, MN_I32, n, resident, "resident");
+    free(resident);
+    return t;
+}
+
+/* Of each output of products [T, J, N] the sum over the experts that are resident: rows of the
+ * others are undefined. */
+static void combine_residents(casegen *g, const int32_t *out, uint32_t n, int32_t experts,
+                              int32_t resident) {
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t in[] = {out[i], -1, experts, resident};
+        const int32_t sum = casegen_float_output(g, g->c->t[out[i]].dim[2], "sum");
+        case_node(g->c, MN_OP_MOE_COMBINE, in, 4, &sum, 1, NULL, 0);
+    }
+}
+
+/* variant bit 0: a row of x for each chosen expert; bit 1: two weights, the second with a bias; bit
+ * 2: factors of x; bit 3: experts that are not there, and a sum over the others. */
+static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
+    const op_shape *s = g->s;
+    const bool divided = s->variant & 8;
+    const uint32_t n = s->variant & 2 ? 2 : 1;
+    int32_t in[8];
+    int32_t out[2];
+    casegen_mark_dead(g);
     if (s->variant & 1)
         in[0] = casegen_float_input(g, s->n_used, s->k, "x");
     else
         in[0] = casegen_float_input(g, s->k, 0, "x");
-    in[1] = case_mat(g->c, MN_ROLE_INPUT, MN_I32, g->T, s->n_used, experts, "experts");
+    in[1] = experts_input(g);
     for (uint32_t i = 0; i < n; i++) {
         const int64_t dim[3] = {s->n_expert, s->n + i, s->k};
         in[2 + 2 * i] = casegen_weight(g, dtype, 3, dim, "w");
         in[3 + 2 * i] = i ? casegen_weight(g, case_ops_float_type(dtype), 2, dim, "b") : -1;
-        out[i] = case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_used, dim[1], NULL, "y");
+        out[i] = case_cube(g->c, divided ? MN_ROLE_INTERIOR : MN_ROLE_OUTPUT, MN_F32, g->T,
+                           s->n_used, dim[1], NULL, "y");
     }
     uint32_t n_in = 2 + 2 * n;
     if (s->variant & 4)
         in[n_in++] = casegen_float_input(g, s->n_used, 0, "x_weights");
+    else if (divided)
+        in[n_in++] = -1;
+    if (divided)
+        in[n_in++] = resident_input(g);
     case_node(g->c, op, in, n_in, out, n, NULL, 0);
-    free(experts);
+    if (divided)
+        combine_residents(g, out, n, in[1], in[n_in - 1]);
 }
 
-/* variant bit 0: no weights. */
+/* What the experts that are not there made is bad. x: [T, J, D] */
+static void spoil_absent(casegen *g, int32_t x) {
+    const op_shape *s = g->s;
+    float *rows = g->c->data[x];
+    if (g->c->failed)
+        return;
+    for (int64_t i = 0; i < s->rows * s->n_used; i++) {
+        const int32_t e = case_ops_expert_of(g, i / s->n_used, i % s->n_used);
+        if (e >= 0 && e < s->n_expert && !is_resident(e))
+            casegen_fill_bad(rows + i * s->k, s->k);
+    }
+}
+
+/* variant bit 0: no weights; bit 1: experts that are not there; bit 2: the sum begins with BASE. */
 static void moe_combine(casegen *g, uint32_t op, uint32_t dtype) {
     static const char *const names[] = {"x", "weights"};
-    const int64_t d1[] = {g->s->n_used, g->s->n_used};
-    const int64_t d2[] = {g->s->k, 0};
-    int32_t in[2] = {0};
+    const op_shape *s = g->s;
+    const int64_t d1[] = {s->n_used, s->n_used};
+    const int64_t d2[] = {s->k, 0};
+    int32_t in[] = {0, 0, -1, -1, -1};
+    uint32_t n_in = s->variant & 1 ? 1 : 2;
     (void)dtype;
     two_inputs(g, names, d1, d2, in);
-    const int32_t y = casegen_float_output(g, g->s->k, "y");
-    case_node(g->c, op, in, g->s->variant & 1 ? 1 : 2, &y, 1, NULL, 0);
+    if (s->variant & 1)
+        in[MN_MOE_COMBINE_WEIGHTS] = -1;
+    if (s->variant & 2) {
+        in[MN_MOE_COMBINE_EXPERTS] = experts_input(g);
+        in[MN_MOE_COMBINE_RESIDENT] = resident_input(g);
+        spoil_absent(g, in[0]);
+        n_in = 4;
+    }
+    if (s->variant & 4) {
+        in[MN_MOE_COMBINE_BASE] = casegen_float_input(g, s->k, 0, "base");
+        n_in = 5;
+    }
+    const int32_t y = casegen_float_output(g, s->k, "y");
+    case_node(g->c, op, in, n_in, &y, 1, NULL, 0);
 }
 
 /* The matrices of n adapters, [n, rows, cols] in F32 or F16. */

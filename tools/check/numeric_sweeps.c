@@ -52,8 +52,8 @@ static const op_shape experts[] = {
     {.rows = ROWS, .n_expert = 3, .n_used = 1, .k = 1, .n = 5},
     {.rows = ROWS, .n_expert = 8, .n_used = 2, .k = 5, .n = 33}};
 static const op_shape combine[] = {
-    {.rows = ROWS, .n_used = 2, .k = 77},
-    {.rows = ROWS, .n_used = 8, .k = 256}};
+    {.rows = ROWS, .n_expert = 3, .n_used = 2, .k = 77},
+    {.rows = ROWS, .n_expert = 16, .n_used = 8, .k = 256}};
 static const op_shape conv[] = {
     {.rows = ROWS, .k = 5, .n = 4, .n_seqs = 7},
     {.rows = ROWS, .k = 131, .n = 2, .n_seqs = 2},
@@ -84,8 +84,8 @@ const check_sweep check_sweeps[] = {
     {MN_OP_GATHER_ROWS, SWEEP_NONE, gather, MN_COUNT(gather), 0, 1},
     {MN_OP_SAMPLE, SWEEP_NONE, draws, MN_COUNT(draws), 0, 32},
     {MN_OP_MOE_ROUTE, SWEEP_NONE, route, MN_COUNT(route), 0, 32},
-    {MN_OP_MOE_LINEAR, SWEEP_MATRIX, experts, MN_COUNT(experts), 1, 8},
-    {MN_OP_MOE_COMBINE, SWEEP_NONE, combine, MN_COUNT(combine), 0, 2},
+    {MN_OP_MOE_LINEAR, SWEEP_MATRIX, experts, MN_COUNT(experts), 1, 16},
+    {MN_OP_MOE_COMBINE, SWEEP_NONE, combine, MN_COUNT(combine), 0, 8},
     {MN_OP_CONV_STATE, SWEEP_VECTOR, conv, MN_COUNT(conv), 0, 2},
     {MN_OP_SSM_SCAN, SWEEP_VECTOR, scan, MN_COUNT(scan), 0, 8},
     {MN_OP_GATED_DELTA, SWEEP_VECTOR, delta, MN_COUNT(delta), 0, 16},

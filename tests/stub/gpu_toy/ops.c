@@ -178,8 +178,8 @@ static void needs(const mn_program *p, const mn_node *n, mng_needs *to) {
     X(GATHER_ROWS, 1, mng_pair_verdict)                                                            \
     X(SAMPLE, 4, mng_sample_verdict)                                                               \
     X(MOE_ROUTE, 2, mng_route_verdict)                                                             \
-    X(MOE_LINEAR, 2, mng_moe_linear_verdict)                                                       \
-    X(MOE_COMBINE, 2, mng_combine_verdict)                                                         \
+    X(MOE_LINEAR, 3, mng_moe_linear_verdict)                                                       \
+    X(MOE_COMBINE, 3, mng_combine_verdict)                                                         \
     X(CONV_STATE, 1, mng_state_verdict)                                                            \
     X(SSM_SCAN, 1, mng_state_verdict)                                                              \
     X(GATED_DELTA, 1, mng_state_verdict)                                                           \
