@@ -93,6 +93,8 @@ static const void *query(void *self, const char *id) {
         return &mnc_profile;
     if (!strcmp(id, MN_KV_ID))
         return &mnc_moves;
+    if (!strcmp(id, MN_EXPERTS_ID))
+        return &mnc_experts;
     if (strcmp(id, MN_BACKEND_ID))
         return NULL;
     return &mnc_backend;

@@ -40,8 +40,12 @@ struct mn_queue {
     atomic_bool aborted;
 };
 
+/* Of a weight of which a set holds some of the experts (experts.c). */
+typedef struct mnc_room mnc_room;
+
 typedef struct {
     mnc_weight w;
+    mnc_room *room; /* NULL: all of them */
     void *copy;
     uint64_t copy_bytes; /* of pages of the system's; 0: copy is memory of the host */
     void *groups;
@@ -211,6 +215,12 @@ mn_status mnc_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_er
 mn_status mnc_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);
 mn_status mnc_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
 void mnc_weights_free(mn_weights *);
+/* Everything about a source, before a byte of it is read. */
+mn_status mnc_check_source(const mn_weights *, const mn_weight_src *, mn_error *);
+/* How plane k > 0 is stepped through, the same for all parts; where the weight keeps it. */
+mnc_extra *mnc_set_extra(const mn_tensor *, const mn_weight_src *, uint32_t k, mnc_weight *);
+extern const mn_experts mnc_experts;
+void mnc_room_free(mn_device *, mnc_room *);
 mn_status mnc_memory_layout(mn_device *, const mn_compile *, uint32_t, mn_memory_layout *,
                             mn_error *);
 mn_status mnc_memory_copy(mn_queue *, mn_buffer *, const mn_memory_layout *, const mn_page_copy *,

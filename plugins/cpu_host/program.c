@@ -286,6 +286,11 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
     return s;
 }
 
+static bool reads_residents(const mn_graph *g, uint32_t node) {
+    const mn_node *n = mnp_node(g, node);
+    return n->op == MN_OP_MOE_LINEAR && mnp_in(g, n, mnp_resident_operand(n)) >= 0;
+}
+
 /* Finds what the program's nodes read in the weight set, which may have been opened for another
  * graph. */
 static mn_status program_find_weights(mn_program *p, const mn_weights *w, mn_error *err) {
@@ -303,6 +308,11 @@ static mn_status program_find_weights(mn_program *p, const mn_weights *w, mn_err
             return mnp_fail(err, w && w->graph != g ? MN_UNSUPPORTED : MN_INVALID, node,
                             "node %u: weight %.*s is not in the weight set", node,
                             MNP_NAME(mnp_tensor(g, (uint32_t)t)));
+        if (w->kept[found].room && !reads_residents(g, node))
+            return mnp_fail(err, MN_INVALID, node,
+                            "node %u: weight %.*s has room for some of its experts, and the node "
+                            "does not say which are there (RESIDENT)",
+                            node, MNP_NAME(mnp_tensor(g, (uint32_t)t)));
         p->kept[t] = &w->kept[found];
     }
 }

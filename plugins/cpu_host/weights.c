@@ -98,24 +98,32 @@ static bool planes_fit(const mn_tensor *t, const mn_weight_src *s) {
     return s->n_planes >= t->dtype.n_planes;
 }
 
-/* Everything about a source, before a byte of it is read. */
-static mn_status weights_check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
+mn_status mnc_check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
     if (st)
         return st;
     const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
-    if (w->sealed && !w->updates)
-        return mnp_fail(err, MN_INVALID, ~0u,
-                        "%.*s: the set is sealed, and was opened without MN_COMPILE_UPDATES",
-                        MNP_NAME(t));
-    if (w->kept[s->tensor].put && !w->sealed)
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
     if (!planes_fit(t, s))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
                         s->n_planes, t->dtype.n_planes);
     for (uint32_t i = 0; i < s->n_parts && !st; i++)
         st = weights_check_planes(t, s, i, err);
     return st;
+}
+
+/* Whether the tensor may be put now. */
+static mn_status weights_check_put(const mn_weights *w, uint32_t tensor, mn_error *err) {
+    const mn_tensor *t = mnp_tensor(w->graph, tensor);
+    if (w->kept[tensor].room)
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: the set has room for some of its experts",
+                        MNP_NAME(t));
+    if (w->sealed && !w->updates)
+        return mnp_fail(err, MN_INVALID, ~0u,
+                        "%.*s: the set is sealed, and was opened without MN_COMPILE_UPDATES",
+                        MNP_NAME(t));
+    if (w->kept[tensor].put && !w->sealed)
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
+    return MN_OK;
 }
 
 /* ---- used in place? -------------------------------------------------------------------------- */
@@ -212,8 +220,7 @@ static mnc_extra *extra_of(const mn_tensor *t, uint32_t k, mnc_weight *w, mn_pla
     }
 }
 
-/* How plane k > 0 is stepped through; the same for all parts. */
-static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mnc_weight *w) {
+mnc_extra *mnc_set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mnc_weight *w) {
     const mn_plane *p = mnp_plane(s, 0, k);
     uint32_t row_dim = 0;
     if (t->n_dim > 1)
@@ -231,6 +238,7 @@ static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mn
     x->step = 0;
     if (spec.by_block)
         x->step = (uint64_t)p->stride[t->n_dim - 1];
+    return x;
 }
 
 /* The pointers of all groups of all planes, in one block of the set. */
@@ -342,7 +350,7 @@ static mn_status weights_keep(mn_weights *w, const mn_tensor *t, const mn_weight
         atomic_fetch_or(&w->kept_how, MN_KEPT_COPIED);
     }
     for (uint32_t p = 1; p < s->n_planes; p++)
-        set_extra(t, s, p, o);
+        mnc_set_extra(t, s, p, o);
     if (grouped && !set_groups(w->dev, t, s, k->copy, k))
         return mnp_fail_memory(err, 8, "a weight's groups");
     return MN_OK;
@@ -414,7 +422,9 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     mnp_read(&s, sizeof s, in, in->size);
     if (event)
         *event = NULL;
-    mn_status st = weights_check_source(w, &s, err);
+    mn_status st = mnc_check_source(w, &s, err);
+    if (!st)
+        st = weights_check_put(w, s.tensor, err);
     if (!st && w->sealed)
         st = mnc_check_abort(q, err);
     if (st)
@@ -457,8 +467,10 @@ mn_status mnc_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_er
 void mnc_weights_free(mn_weights *w) {
     if (!w)
         return;
-    for (uint32_t i = 0; i < w->n; i++)
+    for (uint32_t i = 0; i < w->n; i++) {
+        mnc_room_free(w->dev, w->kept[i].room);
         weights_release(w->dev, &w->kept[i]);
+    }
     mnc_repack_close(w);
     mnc_delete(w->dev, w);
 }

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #if defined(BAD_NUMERIC_ACT) || defined(BAD_NUMERIC_GLU) || defined(BAD_NUMERIC_LORA) ||           \
-    defined(BAD_NUMERIC_SAMPLE)
+    defined(BAD_NUMERIC_SAMPLE) || defined(BAD_NUMERIC_MOE_LINEAR_RESIDENT) ||                     \
+    defined(BAD_NUMERIC_PARTS)
 #include "reference/reference.h"
 #endif
 #if defined(BAD_NUMERIC_SAMPLE_CHAIN)
@@ -34,6 +35,10 @@
 #define BAD_OPERAND MN_ROPE_POS
 #elif defined(BAD_NUMERIC_MOE_LINEAR_FACTORS)
 #define BAD_OPERAND (MN_MOE_LINEAR_WEIGHT + 2 * c->node->n_out)
+#elif defined(BAD_NUMERIC_MOE_COMBINE)
+#define BAD_OPERAND MN_MOE_COMBINE_RESIDENT
+#elif defined(BAD_NUMERIC_MOE_COMBINE_BASE)
+#define BAD_OPERAND MN_MOE_COMBINE_BASE
 #endif
 #if defined(BAD_OPERAND)
 #include "reference/reference.h"
@@ -551,6 +556,9 @@ const ref_op __wrap_ref_op_glu = {.fn = glu, .fits = glu_fits};
 #elif defined(BAD_NUMERIC_MOE_LINEAR_FACTORS)
 #define REAL_OP __real_ref_op_moe_linear
 #define WRAP_OP __wrap_ref_op_moe_linear
+#elif defined(BAD_NUMERIC_MOE_COMBINE) || defined(BAD_NUMERIC_MOE_COMBINE_BASE)
+#define REAL_OP __real_ref_op_moe_combine
+#define WRAP_OP __wrap_ref_op_moe_combine
 #else
 #define REAL_OP __real_ref_op_attention
 #define WRAP_OP __wrap_ref_op_attention
@@ -580,6 +588,53 @@ static bool less_fits(const mnc_query *q) {
 }
 const ref_op WRAP_OP = {
     .first = less_first, .fn = less, .size = less_size, .weight = less_weight, .fits = less_fits};
+#elif defined(BAD_NUMERIC_MOE_LINEAR_RESIDENT)
+/* The list is taken for one of the experts that are not there. */
+extern const ref_op __real_ref_op_moe_linear;
+static void moe_linear(const mnc_call *c, mnc_worker *w) {
+    const uint32_t at = mnp_resident_operand(c->node);
+    const int32_t *resident = mnc_optional_ptr(c, at);
+    int32_t absent[64];
+    mnc_call own = *c;
+    for (int64_t e = 0; resident && e < c->in[at].rows; e++)
+        absent[e] = !resident[e];
+    if (resident)
+        own.in[at].ptr = absent;
+    __real_ref_op_moe_linear.fn(&own, w);
+}
+static void moe_linear_size(const mnc_query *q, mnc_op *op) {
+    __real_ref_op_moe_linear.size(q, op);
+}
+static uint32_t moe_linear_weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
+    return __real_ref_op_moe_linear.weight(q, i, t);
+}
+static bool moe_linear_fits(const mnc_query *q) {
+    return __real_ref_op_moe_linear.fits(q);
+}
+extern const ref_op __wrap_ref_op_moe_linear;
+const ref_op __wrap_ref_op_moe_linear = {.fn = moe_linear,
+                                         .size = moe_linear_size,
+                                         .weight = moe_linear_weight,
+                                         .fits = moe_linear_fits};
+#elif defined(BAD_NUMERIC_PARTS)
+/* BASE is what the sum ends with. */
+extern const ref_op __real_ref_op_moe_combine;
+static void moe_combine(const mnc_call *c, mnc_worker *w) {
+    const float *base = mnc_optional_ptr(c, MN_MOE_COMBINE_BASE);
+    float *y = c->out[0].ptr;
+    int64_t lo, hi;
+    mnc_call own = *c;
+    own.in[MN_MOE_COMBINE_BASE].ptr = NULL;
+    __real_ref_op_moe_combine.fn(&own, w);
+    mnc_range(w, c->in[0].rows * c->in[0].dim[2], 16, &lo, &hi);
+    for (int64_t i = lo; base && i < hi; i++)
+        y[i] += base[i];
+}
+static bool moe_combine_fits(const mnc_query *q) {
+    return __real_ref_op_moe_combine.fits(q);
+}
+extern const ref_op __wrap_ref_op_moe_combine;
+const ref_op __wrap_ref_op_moe_combine = {.fn = moe_combine, .fits = moe_combine_fits};
 #elif defined(BAD_NUMERIC_LORA)
 /* A row without an adapter has what the row before it has. */
 extern const ref_op __real_ref_op_lora;
@@ -1022,6 +1077,43 @@ static mn_status profile(mn_context *c, const mn_step *step, mn_profile_unit *un
 #endif
 }
 static const mn_profile bad_profile = {.size = sizeof bad_profile, .execute = profile};
+#elif defined(BAD_EXPERTS_SAME) || defined(BAD_EXPERTS_ROOM) || defined(BAD_EXPERTS_ROOM_PART) ||  \
+    defined(BAD_EXPERTS_WRONG)
+#define BAD_EXPERTS
+static mn_experts bad_experts; /* the reference's, but for what follows */
+static bool dropped;
+/* One by one: what is there comes again, or those before the one that finds no room stay. What was
+ * dropped makes no room. */
+static mn_status bring(mn_weights *w, mn_queue *q, const mn_weight_src *src, const int32_t *experts,
+                       uint32_t n, mn_event **ev, mn_error *err) {
+    mn_status st = MN_OK;
+#if defined(BAD_EXPERTS_SAME) || defined(BAD_EXPERTS_ROOM_PART)
+    for (uint32_t i = 0; i < n && !st; i++) {
+#if defined(BAD_EXPERTS_SAME)
+        stub_inner_experts->drop(w, q, src->tensor, experts + i, 1, NULL);
+#endif
+        st = stub_inner_experts->bring(w, q, src, experts + i, 1, ev, err);
+    }
+#else
+    st = stub_inner_experts->bring(w, q, src, experts, n, ev, err);
+#endif
+#if defined(BAD_EXPERTS_ROOM)
+    if (dropped)
+        st = stub_fail(err, MN_OUT_OF_MEMORY, ~0u, "no room");
+#endif
+    return st;
+}
+/* Nobody looks whether it was there. */
+static mn_status drop(mn_weights *w, mn_queue *q, uint32_t tensor, const int32_t *experts,
+                      uint32_t n, mn_error *err) {
+    const mn_status st = stub_inner_experts->drop(w, q, tensor, experts, n, err);
+    dropped = dropped || !st;
+#if defined(BAD_EXPERTS_WRONG)
+    return MN_OK;
+#else
+    return st;
+#endif
+}
 #endif
 
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
@@ -1131,6 +1223,11 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_PROFILE_UNITS) || defined(BAD_PROFILE_SAME) || defined(BAD_PROFILE_ROOM)
     inner_profile = stub_inner_profile;
     stub_profile = &bad_profile;
+#elif defined(BAD_EXPERTS)
+    bad_experts = *stub_inner_experts;
+    bad_experts.bring = bring;
+    bad_experts.drop = drop;
+    stub_experts = &bad_experts;
 #elif defined(BAD_HOST_TWO)
     only = p;
 #elif defined(BAD_GRAPH_SLOT_ROWS) || defined(BAD_GRAPH_QUESTIONS) ||                              \

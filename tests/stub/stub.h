@@ -15,6 +15,8 @@ static const mn_backend *stub_inner; /* what works */
 static const mn_profile *stub_inner_profile;
 static const mn_profile *stub_profile; /* NULL: the stub has no mn.profile/1 */
 static const mn_kv_moves *stub_moves;  /* as they are */
+static const mn_experts *stub_inner_experts;
+static const mn_experts *stub_experts; /* NULL: the stub has no mn.x.experts/1 */
 static const char *stub_id = "";
 
 static const void *stub_query(void *self, const char *id) {
@@ -23,6 +25,8 @@ static const void *stub_query(void *self, const char *id) {
         return stub_profile;
     if (!strcmp(id, MN_KV_ID))
         return stub_moves;
+    if (!strcmp(id, MN_EXPERTS_ID))
+        return stub_experts;
     return strcmp(id, MN_BACKEND_ID) ? NULL : &stub_table;
 }
 
@@ -90,6 +94,7 @@ static const mn_plugin *stub_enter(const mn_host *host, mn_error *err, const cha
     stub_inner = p->query(p->self, MN_BACKEND_ID);
     stub_inner_profile = p->query(p->self, MN_PROFILE_ID);
     stub_moves = p->query(p->self, MN_KV_ID);
+    stub_inner_experts = p->query(p->self, MN_EXPERTS_ID);
     stub_table = *stub_inner;
     stub_table.device_open = stub_open;
     stub_id = id;

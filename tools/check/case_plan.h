@@ -24,6 +24,9 @@ struct case_plan {
     char breach[200];
 };
 
+/* Weight i of a case as a source; planes: [CASE_MOST_PLANES], which the source points to. */
+#define CASE_MOST_PLANES 64
+mn_weight_src case_source(const op_case *c, uint32_t i, mn_plane *planes);
 /* weights_put of weight i of the plan's case into a set of the caller's. */
 mn_status case_put_weight(const case_plan *p, mn_weights *w, mn_queue *q, uint32_t i, mn_event **ev,
                           mn_error *err);

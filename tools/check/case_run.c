@@ -111,20 +111,22 @@ static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32
     return n_parts;
 }
 
-mn_status case_put_weight(const case_plan *p, mn_weights *w, mn_queue *q, uint32_t i, mn_event **ev,
-                          mn_error *err) {
-    const op_case *c = p->first;
-    mn_plane planes[64];
-    const uint32_t parts = planes_of(c, i, planes, 64);
-    const mn_weight_src src = {
-        .size = sizeof src,
+mn_weight_src case_source(const op_case *c, uint32_t i, mn_plane *planes) {
+    return (mn_weight_src){
+        .size = sizeof(mn_weight_src),
         .tensor = i,
-        .n_parts = parts,
+        .n_parts = planes_of(c, i, planes, CASE_MOST_PLANES),
         .n_planes = c->t[i].dtype.n_planes,
         .plane_stride = sizeof *planes,
         .planes = planes,
         .dtype = c->t[i].dtype,
     };
+}
+
+mn_status case_put_weight(const case_plan *p, mn_weights *w, mn_queue *q, uint32_t i, mn_event **ev,
+                          mn_error *err) {
+    mn_plane planes[CASE_MOST_PLANES];
+    const mn_weight_src src = case_source(p->first, i, planes);
     return p->on.be->weights_put(w, q, &src, ev, err);
 }
 
