@@ -395,17 +395,23 @@ __device__ void sort_pairs(const cu_sort &a) {
     __shared__ int count[1024];
     __shared__ int place[1024];
     __shared__ int used;
+    __shared__ int behind; /* where the next pair goes that is of no expert */
     auto expert = [&](int p) {
-        const int e = __ldcg(&a.of[p]);
-        if (e >= 0 && e < a.n)
-            return e;
-        return 0;
+        int e = __ldcg(&a.of[p]);
+        if (e < 0 || e >= a.n)
+            e = 0;
+        if (a.resident && !__ldcg(&a.resident[e]))
+            return -1;
+        return e;
     };
     for (int e = threadIdx.x; e < a.n; e += 1024)
         count[e] = 0;
     __syncthreads();
-    for (int p = threadIdx.x; p < a.n_pairs; p += 1024)
-        atomicAdd(&count[expert(p)], 1);
+    for (int p = threadIdx.x; p < a.n_pairs; p += 1024) {
+        const int e = expert(p);
+        if (e >= 0)
+            atomicAdd(&count[e], 1);
+    }
     __syncthreads();
     if (threadIdx.x < 32) { /* a warp sums up */
         int at = 0;
@@ -432,13 +438,16 @@ __device__ void sort_pairs(const cu_sort &a) {
         if (!threadIdx.x) {
             a.start[a.n] = at;
             used = k;
+            behind = at;
         }
     }
     __syncthreads();
     for (int i = used + threadIdx.x; i < a.n_active; i += 1024)
         a.active[i] = -1;
-    for (int p = threadIdx.x; p < a.n_pairs; p += 1024)
-        a.pairs[atomicAdd(&place[expert(p)], 1)] = p;
+    for (int p = threadIdx.x; p < a.n_pairs; p += 1024) {
+        const int e = expert(p);
+        a.pairs[atomicAdd(e < 0 ? &behind : &place[e], 1)] = p;
+    }
 }
 
 __global__ void __launch_bounds__(1024) sort_all(cu_sort a) {
@@ -547,4 +556,32 @@ __global__ void __launch_bounds__(256) combine_rows(const float *x, const float 
 void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
                     float *y, int T, int k, int D) {
     launch(s, combine_rows, dim3(T, (D + 255) / 256), 256, 0, x, weights, residual, y, k, D);
+}
+
+/* The same of some experts, behind base. */
+__global__ void __launch_bounds__(256) combine_part(cu_combine a) {
+    cu_next();
+    cu_wait();
+    const int t = blockIdx.x;
+    const int i = blockIdx.y * 256 + threadIdx.x;
+    if (i >= a.D)
+        return;
+    const int64_t at = (int64_t)t * a.D + i;
+    float sum = a.base ? __ldcg(&a.base[at]) : 0;
+    for (int j = 0; j < a.k; j++) {
+        const int64_t pair = (int64_t)t * a.k + j;
+        if (a.resident) {
+            int e = __ldcg(&a.experts[pair]);
+            if (e < 0 || e >= a.n)
+                e = 0;
+            if (!__ldcg(&a.resident[e]))
+                continue;
+        }
+        const float weight = a.weights ? __ldcg(&a.weights[pair]) : 1.0f;
+        sum = fmaf(weight, __ldcg(&a.x[pair * a.D + i]), sum);
+    }
+    a.y[at] = a.residual ? __ldcg(&a.residual[at]) + sum : sum;
+}
+void cu_moe_combine_part(cudaStream_t s, const cu_combine *a) {
+    launch(s, combine_part, dim3(a->T, (a->D + 255) / 256), 256, 0, *a);
 }

@@ -304,9 +304,11 @@ typedef struct {
     float jitter;
 } cu_route;
 /* Pairs sorted by expert: fills pairs [n_pairs], start [n + 1], active [n_active]. An expert
- * outside of [0, n) counts as 0. The order within an expert is any. */
+ * outside of [0, n) counts as 0. The order within an expert is any. resident: [n], NULL: pairs of
+ * experts where it is 0 are of none, behind start[n]. */
 typedef struct {
     const int32_t *of;
+    const int32_t *resident;
     int32_t *pairs, *start, *active;
     int n_pairs, n, n_active;
 } cu_sort;
@@ -340,10 +342,19 @@ void cu_sort_rows(cudaStream_t s, const cu_sorted *a);
 /* The reverse: y[pairs[i]] = x[i], rows of `bytes`, a multiple of 4. */
 void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs, int n_pairs,
                     int bytes);
-/* y[t] = residual[t] + sum over j of weights[t, j] x[t, j]; residual may be NULL, and weights, which
- * are 1 then */
+/* y[t] = residual[t] + sum over j of weights[t, j] x[t, j]; residual may be NULL, and so may
+ * weights, which are 1 then */
 void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
                     float *y, int T, int k, int D);
+/* The same of the experts where resident, [n], is not 0; NULL: of all. experts: [T, k], with
+ * resident; base: [T, D], what the sum begins with, or NULL. */
+typedef struct {
+    const float *x, *weights, *base, *residual;
+    const int32_t *experts, *resident;
+    float *y;
+    int T, k, D, n;
+} cu_combine;
+void cu_moe_combine_part(cudaStream_t s, const cu_combine *a);
 
 /* ---- operations with a state (k_state.cu) ---------------------------------------------------- */
 /* Sequences of a step and the pages of states (mng_states); layer_at: bytes of a page in front of

@@ -360,9 +360,11 @@ static void launch_linear(mng_run *r, const mng_unit *u) {
     }
 }
 
-/* Pairs of an EXPERTS tensor, sorted, in the scratch. */
-static cu_experts sort_experts(mng_run *r, int32_t experts, int n_experts) {
-    const cu_sort a = cu_sort_of(r, experts, n_experts);
+/* Pairs of an EXPERTS tensor, sorted, in the scratch. resident: which of them count, or NULL. */
+static cu_experts sort_experts(mng_run *r, int32_t experts, int n_experts,
+                               const int32_t *resident) {
+    cu_sort a = cu_sort_of(r, experts, n_experts);
+    a.resident = resident;
     cu_experts e = {.of = a.of,
                     .pairs = a.pairs,
                     .start = a.start,
@@ -371,9 +373,9 @@ static cu_experts sort_experts(mng_run *r, int32_t experts, int n_experts) {
                     .n_active = a.n_active,
                     .typical = (a.n_pairs + a.n_active - 1) / a.n_active,
                     .most = cu_dim(r, experts, 0)};
-    if (r->step->sorted != experts)
+    if (resident || r->step->sorted != experts)
         cu_moe_sort(r->step->stream, &a);
-    r->step->sorted = experts;
+    r->step->sorted = resident ? -1 : experts;
     return e;
 }
 
@@ -454,7 +456,9 @@ static void scale_pairs(mng_run *r, const mn_node *n, int n_pairs) {
 }
 
 /* Outputs one after the other, gate and up together where a GLU is fused. Few pairs go to dot
- * products or matrix units as they come, others sorted by expert. */
+ * products or matrix units as they come, others sorted by expert. With RESIDENT pairs are sorted
+ * where matrix units take them, so that experts which are not there have none; dot products compute
+ * them, too: the weights are all on the device. */
 static void moe_linear(mng_run *r, const mng_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -464,6 +468,7 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
     const int n_pairs = cu_elements(r, experts);
     const int k = cu_last_dim(r, experts);
     const bool per_pair = mnp_tensor(g, x)->n_dim == 3;
+    const int32_t *resident = cu_in_i32(r, n, mnp_resident_operand(n));
     if (!n_pairs)
         return;
     for (uint32_t i = 0, count; i < n->n_out; i += count) {
@@ -478,9 +483,9 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
         a.x_kind = cu_kind(r, x);
         if (epi)
             fuse_glu(r, epi, &a);
-        if (units && !cu_pairs_alone(cu_row_of(w), n_pairs)) {
+        if (units && (resident || !cu_pairs_alone(cu_row_of(w), n_pairs))) {
             round_x(r, w, x, &a, per_pair ? n_pairs : n_pairs / k);
-            a.experts = sort_experts(r, experts, n_experts);
+            a.experts = sort_experts(r, experts, n_experts, resident);
         } else {
             a.experts.of = cu_i32(r, experts);
             a.experts.n = n_experts;
@@ -655,4 +660,4 @@ static void linear_needs(const mn_program *p, const mn_node *n, mng_needs *needs
 }
 
 const mng_op cu_op_linear = {MN_OP_LINEAR, 2, linear_verdict, linear_needs, linear};
-const mng_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 2, moe_linear_verdict, linear_needs, moe_linear};
+const mng_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 3, moe_linear_verdict, linear_needs, moe_linear};

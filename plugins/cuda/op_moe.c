@@ -116,6 +116,25 @@ static void route(mng_run *r, const mng_unit *u) {
     r->step->sorted = experts;
 }
 
+/* Of some experts, or behind another device's sum. */
+static void combine_part(mng_run *r, const mn_node *n, const float *residual, int32_t y) {
+    const int32_t x = mnp_in(r->g, n, MN_MOE_COMBINE_X);
+    const mn_tensor *resident = mnp_in_tensor(r->g, n, MN_MOE_COMBINE_RESIDENT);
+    const cu_combine a = {.x = cu_f32(r, x),
+                          .weights = cu_in_f32(r, n, MN_MOE_COMBINE_WEIGHTS),
+                          .base = cu_in_f32(r, n, MN_MOE_COMBINE_BASE),
+                          .residual = residual,
+                          .experts = cu_in_i32(r, n, MN_MOE_COMBINE_EXPERTS),
+                          .resident = cu_in_i32(r, n, MN_MOE_COMBINE_RESIDENT),
+                          .y = cu_f32(r, y),
+                          .T = cu_dim(r, x, 0),
+                          .k = cu_dim(r, x, 1),
+                          .D = cu_dim(r, x, 2),
+                          .n = resident ? (int)resident->dim[0] : 0};
+    if (a.T)
+        cu_moe_combine_part(r->step->stream, &a);
+}
+
 /* With cu_epilogue_of(u): the ADD behind it, whose other operand is the residual. */
 static void combine(mng_run *r, const mng_unit *u) {
     const mn_graph *g = r->g;
@@ -127,6 +146,11 @@ static void combine(mng_run *r, const mng_unit *u) {
         const mn_node *add = mnp_node(g, cu_epilogue_of(u));
         residual = cu_f32(r, mng_addend(g, cu_epilogue_of(u), y));
         y = mnp_out(g, add, 0);
+    }
+    const bool whole = mnp_in(g, n, MN_MOE_COMBINE_RESIDENT) < 0;
+    if (!whole || mnp_in(g, n, MN_MOE_COMBINE_BASE) >= 0) {
+        combine_part(r, n, residual, y);
+        return;
     }
     const float *weights = cu_in_f32(r, n, MN_MOE_COMBINE_WEIGHTS);
     const int T = cu_dim(r, x, 0);
@@ -156,4 +180,4 @@ static uint32_t route_verdict(const mn_device *d, const mn_graph *g, const mn_no
 }
 
 const mng_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 2, route_verdict, route_needs, route};
-const mng_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 2, mng_combine_verdict, NULL, combine};
+const mng_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 3, mng_combine_verdict, NULL, combine};

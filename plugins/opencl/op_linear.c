@@ -281,7 +281,7 @@ static void linear(mng_run *r, const mng_unit *u) {
     mng_launch_node(r, u->glu);
 }
 
-enum { N_EXPERTS_REFS = 5, EXPERTS_MATRIX = 2 }; /* x, experts, matrix, bias, y */
+enum { N_EXPERTS_REFS = 6, EXPERTS_MATRIX = 2 }; /* x, experts, matrix, bias, resident, y */
 
 /* The pairs whose expert is in part k. */
 static void experts_part(mng_run *r, const mng_weight *w, ocl_linear_args a, uint32_t k,
@@ -328,7 +328,9 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
     int per_x = 1;
     if (mnp_tensor(r->g, (uint32_t)x)->n_dim == 2)
         per_x = (int)mng_dim(r, experts, 1);
-    if (unit_is_whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs)) {
+    const mng_ref resident = mng_in(r, n, mnp_resident_operand(n));
+    const bool all = !mng_is_there(resident);
+    if (all && unit_is_whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs)) {
         whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs, mng_operand(r, experts), per_x);
         scale_outputs(r, n, pairs);
         return;
@@ -340,10 +342,14 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
         ocl_linear_args a = args_of(w, w->rows / n_experts, pairs);
         a.n_experts = (int)n_experts;
         a.per_x = per_x;
-        mng_ref refs[] = {mng_operand(r, x), mng_operand(r, experts), mng_operand(r, weight),
-                          mng_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i), mng_out(r, n, i)};
-        if (pairs_take_mma(r, w, pairs) && refs[0].at % 16 == 0) {
-            product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], mng_absent(r), refs[4],
+        mng_ref refs[] = {mng_operand(r, x),
+                          mng_operand(r, experts),
+                          mng_operand(r, weight),
+                          mng_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i),
+                          resident,
+                          mng_out(r, n, i)};
+        if (all && pairs_take_mma(r, w, pairs) && refs[0].at % 16 == 0) {
+            product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], mng_absent(r), refs[5],
                         i > 0);
             continue;
         }
@@ -355,4 +361,4 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
 }
 
 const mng_op ocl_op_linear = {MN_OP_LINEAR, 1, mng_linear_verdict, NULL, linear};
-const mng_op ocl_op_moe_linear = {MN_OP_MOE_LINEAR, 2, moe_linear_verdict, NULL, moe_linear};
+const mng_op ocl_op_moe_linear = {MN_OP_MOE_LINEAR, 3, moe_linear_verdict, NULL, moe_linear};

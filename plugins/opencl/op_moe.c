@@ -24,6 +24,26 @@ static void route(mng_run *r, const mng_unit *u) {
                                  .grid = ocl_groups(r, mng_dim(r, logits, 0), 1)});
 }
 
+/* Of some experts, or behind another device's sum. */
+static void combine_part(mng_run *r, const mn_node *n, ocl_combine_args whole, mng_ref add,
+                         mng_ref to) {
+    const mn_tensor *resident = mnp_in_tensor(r->g, n, MN_MOE_COMBINE_RESIDENT);
+    const ocl_part_args a = {.whole = whole, .n_experts = resident ? (int)resident->dim[0] : 0};
+    const mng_ref refs[] = {mng_in(r, n, MN_MOE_COMBINE_X),
+                            mng_in(r, n, MN_MOE_COMBINE_WEIGHTS),
+                            mng_in(r, n, MN_MOE_COMBINE_EXPERTS),
+                            mng_in(r, n, MN_MOE_COMBINE_RESIDENT),
+                            mng_in(r, n, MN_MOE_COMBINE_BASE),
+                            add,
+                            to};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_moe_combine_part,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_items((int64_t)whole.n, 1, 1)});
+}
+
 static void combine(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_MOE_COMBINE_X);
@@ -36,6 +56,11 @@ static void combine(mng_run *r, const mng_unit *u) {
     if (u->add >= 0) {
         add = mng_operand(r, mng_addend(r->g, u->add, y));
         to = mng_out(r, mnp_node(r->g, (uint32_t)u->add), 0);
+    }
+    const bool all = mnp_in(r->g, n, MN_MOE_COMBINE_RESIDENT) < 0;
+    if (!all || mnp_in(r->g, n, MN_MOE_COMBINE_BASE) >= 0) {
+        combine_part(r, n, a, add, to);
+        return;
     }
     const mng_ref refs[] = {mng_operand(r, x), mng_in(r, n, MN_MOE_COMBINE_WEIGHTS), add, to};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_moe_combine,
@@ -54,4 +79,4 @@ static uint32_t route_verdict(const mn_device *d, const mn_graph *g, const mn_no
 }
 
 const mng_op ocl_op_moe_route = {MN_OP_MOE_ROUTE, 2, route_verdict, NULL, route};
-const mng_op ocl_op_moe_combine = {MN_OP_MOE_COMBINE, 2, mng_combine_verdict, NULL, combine};
+const mng_op ocl_op_moe_combine = {MN_OP_MOE_COMBINE, 3, mng_combine_verdict, NULL, combine};

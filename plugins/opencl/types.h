@@ -119,6 +119,7 @@ bool ocl_has_halves(const mng_type *type);
     X(attend_split, cache_split, false)                                                            \
     X(moe_route, moe, false)                                                                       \
     X(moe_combine, moe, false)                                                                     \
+    X(moe_combine_part, moe, false)                                                                \
     X(sample, sample, false)                                                                       \
     X(conv_state, state, false)                                                                    \
     X(scan_state, state, false)                                                                    \

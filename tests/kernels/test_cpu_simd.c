@@ -222,7 +222,8 @@ static void experts(void **state) {
                 .n_used = n_used[i / 6],
                 .k = 77,
             };
-            near(MN_OP_MOE_COMBINE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
+            for (s.variant = 0; s.variant < 8; s.variant++)
+                near(MN_OP_MOE_COMBINE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
             for (s.variant = 0; s.variant < 16; s.variant++)
                 if ((s.variant & 3) < 3)
                     near(MN_OP_MOE_ROUTE, 0, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
@@ -232,7 +233,8 @@ static void experts(void **state) {
                 if (e == 1)
                     s.k = 77;
                 s.n = 21;
-                for (s.variant = 0; s.variant < 4; s.variant++) {
+                for (int v = 0; v < 5; v++) {
+                    s.variant = v < 4 ? v : 11; /* with RESIDENT */
                     near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_EXACT, 1e-5, caps[c]);
                     if (has_a8(t))
                         near(MN_OP_MOE_LINEAR, t, s, MN_PRECISION_A8, 3e-2, caps[c]);

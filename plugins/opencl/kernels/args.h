@@ -176,6 +176,13 @@ typedef struct {
     int D;
 } ocl_combine_args;
 
+/* moe_combine_part */
+typedef struct {
+    ocl_combine_args whole;
+    int n_experts;
+    int unused;
+} ocl_part_args;
+
 /* step.cl: operations of one kernel, one after the other. An operand is a buffer, by its place
  * among the kernel's, and an offset; args: the struct of the operation's own kernel. */
 enum { OCL_STEP_MEMS = 256, OCL_STEP_MEMS_ANY = 96, OCL_STEP_REFS = 13, OCL_STEP_ARGS = 160 };
@@ -284,6 +291,7 @@ OCL_SIZE(ocl_store_args, 104)
 OCL_SIZE(ocl_attend_args, 104)
 OCL_SIZE(ocl_route_args, 24)
 OCL_SIZE(ocl_combine_args, 16)
+OCL_SIZE(ocl_part_args, 24)
 OCL_SIZE(ocl_step_ref, 16)
 OCL_SIZE(ocl_step_op, 400)
 OCL_SIZE(ocl_sample_args, 32)

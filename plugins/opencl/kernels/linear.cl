@@ -85,15 +85,17 @@ static float lanes_sum(float v, local float *red) {
 LINEAR(linear_one, 1)
 LINEAR(linear_few, 4)
 
-/* The same for pairs of a row and one of its experts. */
-kernel void linear_experts(REF(x), REF(experts), REF(w), REF(b), REF(y), const ocl_linear_args p) {
+/* The same for pairs of a row and one of its experts, that is there (resident; absent: all are). */
+kernel void linear_experts(REF(x), REF(experts), REF(w), REF(b), REF(resident), REF(y),
+                           const ocl_linear_args p) {
     local float red[OUTPUTS * SHAPE_LANES];
     const int lane = get_local_id(0);
     const int n = get_group_id(0) * OUTPUTS + get_local_id(1);
     const int pair = get_group_id(1);
     const int given = PTR(const int, experts)[pair];
     const int expert = given < 0 || given >= p.n_experts ? 0 : given;
-    if (expert < p.first || expert >= p.first + p.count)
+    global const int *resident = PTR(const int, resident);
+    if (expert < p.first || expert >= p.first + p.count || (resident && !resident[expert]))
         return;
     const long first = (long)expert * p.N;
     const long own = (long)(expert - p.first) * p.N + min(n, p.N - 1);

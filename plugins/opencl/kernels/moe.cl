@@ -134,4 +134,30 @@ kernel void moe_combine(REF(x), REF(weights), REF(add), REF(y), const ocl_combin
     const float sum = combined(&p, PTR(const float, x), PTR(const float, weights), i);
     PTR(float, y)[i] = add ? sum + add[i] : sum;
 }
+
+/* The same of the experts that are there, behind base, which may be absent; experts, with
+ * resident. */
+kernel void moe_combine_part(REF(x), REF(weights), REF(experts), REF(resident), REF(base), REF(add),
+                             REF(y), const ocl_part_args p) {
+    const ulong i = get_global_id(0);
+    if (i >= p.whole.n)
+        return;
+    const ulong t = i / p.whole.D;
+    global const float *weights = PTR(const float, weights);
+    global const int *resident = PTR(const int, resident);
+    global const float *base = PTR(const float, base);
+    global const float *add = PTR(const float, add);
+    global const float *x = PTR(const float, x) + t * p.whole.J * p.whole.D + i % p.whole.D;
+    float sum = base ? base[i] : 0.0f;
+    for (int j = 0; j < p.whole.J; j++) {
+        const ulong pair = t * p.whole.J + j;
+        if (resident) {
+            const int e = PTR(const int, experts)[pair];
+            if (!resident[e < 0 || e >= p.n_experts ? 0 : e])
+                continue;
+        }
+        sum += (weights ? weights[pair] : 1.0f) * x[(ulong)j * p.whole.D];
+    }
+    PTR(float, y)[i] = add ? sum + add[i] : sum;
+}
 #endif

@@ -244,6 +244,7 @@ void cu_chunks_run(cudaStream_t s, const cu_scan *a, void *room) {
 void cu_moe_sort(cudaStream_t s, const cu_sort *a) {
     (void)s;
     reads(a->of, a->n_pairs * 4);
+    reads(a->resident, a->n * 4);
     writes(a->pairs, a->n_pairs * 4);
     writes(a->start, (a->n + 1) * 4);
     writes(a->active, a->n_active * 4);
@@ -285,6 +286,19 @@ void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const 
     reads(weights, (int64_t)T * k * 4);
     reads(residual, (int64_t)T * D * 4);
     writes(y, (int64_t)T * D * 4);
+}
+void cu_moe_combine_part(cudaStream_t s, const cu_combine *a) {
+    const int64_t rows = a->T;
+    const int64_t pairs = rows * a->k;
+    const int64_t wide = 4 * a->D;
+    (void)s;
+    reads(a->x, pairs * wide);
+    reads(a->weights, pairs * 4);
+    reads(a->experts, pairs * 4);
+    reads(a->resident, a->n * 4);
+    reads(a->base, rows * wide);
+    reads(a->residual, rows * wide);
+    writes(a->y, rows * wide);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
