@@ -395,7 +395,8 @@ def test_run_experts():
         equal((len(p["segments"]), sum(d["segments"] for d in p["devices"])), (n, n))
         equal(sum(d["need"] for d in p["devices"]), sum(s["need"] for s in p["segments"]))
     has(minerva("devices", "--explain", "-m", model, "--device", "reference,cpu_simd", "--cpu-moe").out, "without the experts of 0-%d" % (n_layers - 1), "crossing")
-    has(run("--prompt-ids", IDS, "-n", "1", "--cpu-moe").err, "no routed experts")
+    for flags in (("--cpu-moe",), ("--n-cpu-moe", "3")):
+        has(run("--prompt-ids", IDS, "-n", "1", *flags).err, "no routed experts")
     for flags, words in ((("-ot", "exps"), "PATTERN=DEVICE"), (("-ot", "(=cpu"), "regular expression"), (("-ot", "shexp=cpu"), "matches no matrix"),
                          (("-ot", "exps=npu:7"), "npu:7"), (("--device-memory", "lots"), "20GiB")):
         r = minerva("run", "-m", model, "--prompt-ids", "1", "-n", "1", *flags, code=None)
