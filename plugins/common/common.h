@@ -116,14 +116,6 @@ static inline double mnp_attr_f64(const mn_graph *g, const mn_node *n, uint32_t 
 
 bool mnp_lookup_fits(const mn_graph *g, const mn_node *n); /* the operands of a LOOKUP */
 bool mnp_lora_fits(const mn_graph *g, const mn_node *n);   /* the operands of a LORA */
-/* RESIDENT, EXPERTS and BASE of a MOE_LINEAR or MOE_COMBINE; true where it has none */
-bool mnp_residents_fit(const mn_graph *g, const mn_node *n);
-/* The number of RESIDENT, which may be absent: behind the groups and X_WEIGHTS. */
-static inline uint32_t mnp_resident_operand(const mn_node *n) {
-    if (n->op == MN_OP_MOE_COMBINE)
-        return MN_MOE_COMBINE_RESIDENT;
-    return MN_MOE_LINEAR_WEIGHT + 2 * n->n_out + 1;
-}
 /* Whether an operation reads its WEIGHT by rows, not all of it. */
 static inline bool mnp_reads_rows(uint32_t op) {
     return op == MN_OP_EMBED || op == MN_OP_LOOKUP;

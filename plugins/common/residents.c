@@ -1,6 +1,6 @@
 /* residents.c -- of experts that a device may lack: whether the operand that says which, and what
  * comes with it, fit the rest of a node. */
-#include "common.h"
+#include "residents.h"
 
 /* I32 [E]; E 0: any number of them. */
 static bool is_list(const mn_tensor *t, int64_t n_expert) {

@@ -147,10 +147,6 @@ void mnc_range_units(const mnc_worker *w, int64_t n, int64_t *lo, int64_t *hi);
 static inline const mnc_weight *mnc_optional(const mnc_call *c, uint32_t in) {
     return in < c->node->n_in ? c->in[in].weight : NULL;
 }
-/* Where the numbers of an optional operand that is no weight lie; NULL: the node lacks it. */
-static inline const void *mnc_optional_ptr(const mnc_call *c, uint32_t in) {
-    return in < c->node->n_in ? c->in[in].ptr : NULL;
-}
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i); /* missing = 0 */
 double mnc_attr_f64(const mnc_call *c, uint32_t i);
 /* K [Hkv, page_tokens, Dk] of a page, this node's layer */

@@ -4,6 +4,7 @@
  * the types of the first source, and gets its memory then. Steps run in the call that enqueues
  * them, so that an expert which is dropped is read by none. */
 #include "mnc.h"
+#include "residents.h"
 #include "dtype.h"
 
 enum { MOST_PLANES = 4 };

@@ -1,5 +1,6 @@
 /* program.c -- verdicts, estimates, compilation. */
 #include "mnc.h"
+#include "residents.h"
 
 /* The class that is used: the one that was asked for, or a finer one. */
 uint32_t mnc_precision(const mn_device *d, const mn_compile *c) {

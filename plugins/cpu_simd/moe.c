@@ -1,6 +1,7 @@
 /* moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: J of E experts per token. A pair is a token and one
  * of its experts. The choice is computed in double, as reference does it, so that every CPU plugin
  * makes the same one. */
+#include "optional.h"
 #include "plan.h"
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* plugin.c -- cpu_simd: facts, verdicts and one function per op for cpu_host. */
 #include "plan.h"
 #include "../cpu_host/attend_verdict.h"
+#include "../cpu_host/optional.h"
 #include "../cpu_host/sampler.h"
 #include "../cpu_host/states.h"
 #include "blas.h"

@@ -6,6 +6,7 @@
  * would, rows are multiplied in several calls. */
 #include "gemm.h"
 #include "ops.h"
+#include "residents.h"
 
 /* Whether a product of so many rows is one of matrix units. */
 static bool on_matrix_units(const mng_run *r, const mng_weight *w, int64_t rows) {

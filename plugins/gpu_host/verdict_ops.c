@@ -1,6 +1,7 @@
 /* verdict_ops.c -- verdicts of single operations by the shapes of their operands, for the rows of a
  * backend's table: what kernels of every backend rely on. Pure. */
 #include "gpu_table.h"
+#include "residents.h"
 #include "attend_fits.h"
 
 static const mng_limits *limits_of(const mn_device *dev) {

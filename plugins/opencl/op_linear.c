@@ -1,6 +1,7 @@
 /* op_linear.c -- LINEAR and MOE_LINEAR: one kernel for each weight (linear.cl). One row has a
  * kernel of its own; more go by four, so that a weight is unpacked once for four of them. */
 #include "ops.h"
+#include "residents.h"
 
 enum { FEW = OCL_LINEAR_FEW };
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])

@@ -1,5 +1,6 @@
 /* op_moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: which experts, their products, their sum. J of E
  * experts are chosen per token; a pair is a token and one of its experts. */
+#include "optional.h"
 #include "reference.h"
 #include <math.h>
 

@@ -18,6 +18,9 @@
     defined(BAD_NUMERIC_PARTS)
 #include "reference/reference.h"
 #endif
+#if defined(BAD_NUMERIC_MOE_LINEAR_RESIDENT) || defined(BAD_NUMERIC_PARTS)
+#include "cpu_host/optional.h"
+#endif
 #if defined(BAD_NUMERIC_SAMPLE_CHAIN)
 #include "cpu_host/chain.h"
 #endif

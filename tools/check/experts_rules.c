@@ -65,7 +65,7 @@ static bool make_cases(check *c, trial *t, uint32_t dtype) {
         check_fail(c, "out of memory for a case");
         return false;
     }
-    if (!case_supported(&t->s.on, t->whole, NULL))
+    if (!case_supported(&t->s.on, t->whole))
         return false;
     find_tensors(t);
     check_doing(c, "a case with experts of %s was opened", mn_dtype_name(dtype));

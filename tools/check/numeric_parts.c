@@ -105,7 +105,7 @@ static void compare_parts(numeric *n, const parts *p, bool has_base) {
     op_case *a = divided_sum(p, has_base);
     op_case *b = plain_sum(p, has_base);
     const bool made = a && b && !a->failed && !b->failed;
-    if (made && case_supported(&n->here, a, NULL) && case_supported(&n->here, b, NULL))
+    if (made && case_supported(&n->here, a) && case_supported(&n->here, b))
         compare_sums(n, a, b, has_base ? "with RESIDENT and BASE" : "with RESIDENT");
     case_free(a);
     case_free(b);
