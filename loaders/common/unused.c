@@ -22,7 +22,8 @@ mn_str mnl_inner_name(mn_str native) {
                                            "bert.",
                                            "roberta.",
                                            "distilbert.",
-                                           "electra."};
+                                           "electra.",
+                                           "mpnet."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++) {
         const uint64_t n = strlen(prefixes[i]);
         if (mn_str_begins(native, prefixes[i]))
@@ -36,6 +37,7 @@ typedef enum {
     MASKS,
     ACTIVATIONS,
     NUMBERS,
+    OF_ACTS,
     TOWERS,
     AHEAD,
     TRAINING,
@@ -48,6 +50,7 @@ static const char *const reasons[N_REASONS] = {
     [MASKS] = "masks of attention, which follow from the architecture",
     [ACTIVATIONS] = "scales for activations and caches of 8 bits or fewer, which are not used here",
     [NUMBERS] = "numbers of positions and token types, which are counted here",
+    [OF_ACTS] = "numbers of activations, which are among the keys",
     [TOWERS] = "parts for images and sound: the model runs as a text model",
     [AHEAD] = "heads that guess several tokens ahead, which the model runs without",
     [TRAINING] = "heads of its training, which generate no text",
@@ -87,6 +90,10 @@ static const struct {
     {ENDS, ACTIVATIONS, ".prob_scale"},
     {ENDS, NUMBERS, "embeddings.position_ids"},
     {ENDS, NUMBERS, "embeddings.token_type_ids"},
+    {ENDS, OF_ACTS, ".act_fn.alpha_p"}, /* Apertus */
+    {ENDS, OF_ACTS, ".act_fn.alpha_n"},
+    {ENDS, OF_ACTS, ".act_fn.beta"},
+    {ENDS, OF_ACTS, ".act_fn.eps"},
     {BEGINS, TOWERS, "vision_tower."},
     {BEGINS, TOWERS, "vision_model."},
     {BEGINS, TOWERS, "vision_encoder."},

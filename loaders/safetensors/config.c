@@ -79,12 +79,13 @@ const char *config_str(config_reader *c, const cJSON *object, const char *in, co
     return "";
 }
 
-/* A new entry, whose value the caller fills; NULL after an error. Keys that are not general or
- * minerva's own begin with the architecture. */
+/* A new entry, whose value the caller fills; NULL after an error. Keys that are not general,
+ * minerva's own or xielu's begin with the architecture. */
 mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native) {
     if (c->status)
         return NULL;
-    bool own = !strncmp(key, "general.", 8) || !strncmp(key, "minerva.", 8);
+    bool own =
+        !strncmp(key, "general.", 8) || !strncmp(key, "minerva.", 8) || !strncmp(key, "xielu.", 6);
     mn_parsed_meta *m = mn_parsed_add_meta(c->parsed);
     if (m)
         m->key = mn_parsed_printf(c->parsed, "%s%s%s", own ? "" : c->arch, own ? "" : ".", key);
@@ -420,10 +421,13 @@ static int64_t sliding_by_types(config_reader *c, int64_t *slides) {
     if (!cJSON_IsArray(types))
         return config_fail(c, "", "layer_types", types, "an array of strings"), -1;
     for (const cJSON *t = types->child; t; t = t->next, n++) {
-        bool sliding = cJSON_IsString(t) && !strcmp(t->valuestring, "sliding_attention");
+        const char *named = c->family->chunks ? "chunked_attention" : "sliding_attention";
+        bool sliding = cJSON_IsString(t) && !strcmp(t->valuestring, named);
         if (!sliding && !(cJSON_IsString(t) && !strcmp(t->valuestring, "full_attention")))
             return config_fail(c, "", "layer_types", t,
-                               "\"full_attention\" or \"sliding_attention\" per layer"),
+                               c->family->chunks
+                                   ? "\"full_attention\" or \"chunked_attention\" per layer"
+                                   : "\"full_attention\" or \"sliding_attention\" per layer"),
                    -1;
         if (n < c->n_layer)
             slides[n] = sliding;

@@ -14,6 +14,7 @@ static const name_pair moe_names[] = {
     {"block_sparse_moe.switch_mlp.up_proj", "ffn_up_exps"},
     {"block_sparse_moe.switch_mlp.down_proj", "ffn_down_exps"},
     {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
     {"mlp.experts.#.gate_proj", "ffn_gate.#"},
     {"mlp.experts.#.up_proj", "ffn_up.#"},
     {"mlp.experts.#.down_proj", "ffn_down.#"},
@@ -85,6 +86,22 @@ static const name_pair mpt_names[] = {{"norm_1", "attn_norm"},
                                       {0}};
 static const name_pair starcoder2_names[] = {
     {"mlp.c_fc", "ffn_up"}, {"mlp.c_proj", "ffn_down"}, {0}};
+static const name_pair llama4_names[] = {{"feed_forward.router", "ffn_gate_inp"},
+                                         {"feed_forward.experts.gate_proj", "ffn_gate_exps"},
+                                         {"feed_forward.experts.up_proj", "ffn_up_exps"},
+                                         {"feed_forward.experts.down_proj", "ffn_down_exps"},
+                                         {"feed_forward.experts.#.gate_proj", "ffn_gate.#"},
+                                         {"feed_forward.experts.#.up_proj", "ffn_up.#"},
+                                         {"feed_forward.experts.#.down_proj", "ffn_down.#"},
+                                         {"feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                         {"feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
+                                         {"feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
+                                         {"feed_forward.gate_proj", "ffn_gate"},
+                                         {"feed_forward.up_proj", "ffn_up"},
+                                         {"feed_forward.down_proj", "ffn_down"},
+                                         {0}};
+static const name_pair apertus_names[] = {
+    {"attention_layernorm", "attn_norm"}, {"feedforward_layernorm", "ffn_norm"}, {0}};
 static const name_pair granite_moe_names[] = {
     {"block_sparse_moe.router.layer", "ffn_gate_inp"},
     {"block_sparse_moe.router", "ffn_gate_inp"},
@@ -195,6 +212,8 @@ static const size_keys mpt_keys = {
     .n_ff = "ffn_hidden_size",
     .eps = "layer_norm_epsilon",
 };
+static const size_keys llama4_keys = {.n_ff = "intermediate_size_mlp"};
+static const size_keys nemotron_keys = {.eps = "norm_eps"};
 static const size_keys starcoder2_keys = {.eps = "norm_epsilon"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
 
@@ -305,6 +324,27 @@ static const key_default olmo_defaults[] = {
     {"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-5}, {0}};
 static const key_default starcoder2_defaults[] = {
     {"max_position_embeddings", 4096}, {"norm_epsilon", 1e-5}, {0}};
+static const key_default llama4_defaults[] = {{"max_position_embeddings", 131072},
+                                              {"rms_norm_eps", 1e-5},
+                                              {"head_dim", 128},
+                                              {"num_local_experts", 16},
+                                              {"num_experts_per_tok", 1},
+                                              {"attention_chunk_size", 8192},
+                                              {"floor_scale", 8192},
+                                              {"attn_scale", 0.1},
+                                              {"interleave_moe_layer_step", 1},
+                                              {0}};
+static const key_default ministral3_defaults[] = {
+    {"max_position_embeddings", 262144}, {"rms_norm_eps", 1e-5}, {"head_dim", 128}, {0}};
+static const key_default apertus_defaults[] = {
+    {"max_position_embeddings", 65536}, {"rms_norm_eps", 1e-5}, {0}};
+static const key_default arcee_defaults[] = {
+    {"max_position_embeddings", 4096}, {"rms_norm_eps", 1e-5}, {0}};
+static const key_default nemotron_defaults[] = {
+    {"max_position_embeddings", 4096}, {"norm_eps", 1e-5}, {0}};
+static const key_default phimoe_defaults[] = {
+    {"max_position_embeddings", 131072}, {"rms_norm_eps", 1e-5},        {"num_local_experts", 16},
+    {"num_experts_per_tok", 2},          {"router_jitter_noise", 0.01}, {0}};
 static const key_default granite_moe_defaults[] = {
     {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-6},     {"attention_multiplier", 1},
     {"num_local_experts", 8},          {"num_experts_per_tok", 2}, {0}};
@@ -637,6 +677,65 @@ static const struct model_family families[] = {
      .keys = &starcoder2_keys,
      .layer_norm = true,
      .tied = true},
+    {.model_type = "llama4_text",
+     .class_name = "Llama4ForCausalLM",
+     .arch = "llama4",
+     .window = WINDOW_SOME,
+     .no_rope = true,
+     .chunks = true,
+     .defaults = llama4_defaults,
+     .rope_theta = 5e5,
+     .own = llama4_names,
+     .keys = &llama4_keys,
+     .fused = FUSED_COLUMNS,
+     .adjacent = true,
+     .prepare = family_llama4_keys,
+     .extra = family_llama4},
+    {.model_type = "ministral3",
+     .class_name = "Ministral3ForCausalLM",
+     .arch = "mistral3",
+     .window = WINDOW_ALL,
+     .defaults = ministral3_defaults,
+     .rope_theta = 1e6,
+     .rope = "{\"rope_type\":\"yarn\",\"rope_theta\":1000000.0,\"factor\":16.0,"
+             "\"original_max_position_embeddings\":16384,\"beta_fast\":32.0,\"beta_slow\":1.0,"
+             "\"mscale_all_dim\":1.0,\"mscale\":1.0,\"llama_4_scaling_beta\":0.1}",
+     .extra = family_ministral3},
+    {.model_type = "nemotron",
+     .class_name = "NemotronForCausalLM",
+     .arch = "nemotron",
+     .defaults = nemotron_defaults,
+     .act = "relu2",
+     .rotary = 0.5,
+     .keys = &nemotron_keys,
+     .layer_norm = true,
+     .norm_offset = 1},
+    {.model_type = "arcee",
+     .class_name = "ArceeForCausalLM",
+     .arch = "arcee",
+     .defaults = arcee_defaults,
+     .act = "relu2"},
+    {.model_type = "apertus",
+     .class_name = "ApertusForCausalLM",
+     .arch = "apertus",
+     .defaults = apertus_defaults,
+     .act = "xielu",
+     .rope_theta = 12e6,
+     .rope = "{\"rope_type\":\"llama3\",\"rope_theta\":12000000.0,\"factor\":8.0,"
+             "\"original_max_position_embeddings\":8192,\"low_freq_factor\":1.0,"
+             "\"high_freq_factor\":4.0}",
+     .own = apertus_names,
+     .extra = family_apertus},
+    {.model_type = "phimoe",
+     .class_name = "PhimoeForCausalLM",
+     .arch = "phimoe",
+     .window = WINDOW_ALL,
+     .defaults = phimoe_defaults,
+     .rope_theta = 1e6,
+     .own = moe_names,
+     .fused = FUSED_HALVES,
+     .prepare = family_phimoe_keys,
+     .extra = family_phimoe},
     {.model_type = "granitemoe",
      .class_name = "GraniteMoeForCausalLM",
      .arch = "granitemoe",

@@ -69,6 +69,7 @@ struct model_family {
     bool period_key; /* sliding_window_pattern may say another p */
     bool window_from;
     bool no_rope;
+    bool chunks;       /* what slides elsewhere is "chunked_attention" */
     bool asks_window;  /* use_sliding_window must be true, and is false where it is left out */
     bool layer_norm;   /* eps is a layer norm's */
     bool tied;         /* when config.json does not say */

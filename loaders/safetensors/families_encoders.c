@@ -12,6 +12,15 @@ static const name_pair bert_names[] = {{"attention.self.query", "attn_q"},
                                        {"output.dense", "ffn_down"},
                                        {"output.LayerNorm", "layer_output_norm"},
                                        {0}};
+static const name_pair mpnet_names[] = {{"attention.attn.q", "attn_q"},
+                                        {"attention.attn.k", "attn_k"},
+                                        {"attention.attn.v", "attn_v"},
+                                        {"attention.attn.o", "attn_output"},
+                                        {"attention.LayerNorm", "attn_output_norm"},
+                                        {"intermediate.dense", "ffn_up"},
+                                        {"output.dense", "ffn_down"},
+                                        {"output.LayerNorm", "layer_output_norm"},
+                                        {0}};
 static const name_pair distilbert_names[] = {{"attention.q_lin", "attn_q"},
                                              {"attention.k_lin", "attn_k"},
                                              {"attention.v_lin", "attn_v"},
@@ -88,6 +97,11 @@ static const key_default modern_bert_defaults[] = {{"max_position_embeddings", 8
                                                    {"local_attention", 128},
                                                    {"global_attn_every_n_layers", 3},
                                                    {0}};
+static const key_default mpnet_defaults[] = {{"max_position_embeddings", 512},
+                                             {"layer_norm_eps", 1e-12},
+                                             {"pad_token_id", 1},
+                                             {"relative_attention_num_buckets", 32},
+                                             {0}};
 static const key_default roberta_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 1}, {0}};
 
@@ -127,6 +141,18 @@ const struct model_family encoder_families[] = {
      .encoder = true,
      .from_pad = true,
      .extra = family_encoder},
+    {.model_type = "mpnet",
+     .class_name = "MPNetModel",
+     .arch = "mpnet",
+     .defaults = mpnet_defaults,
+     .act = "gelu",
+     .own = mpnet_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .tied = true,
+     .encoder = true,
+     .from_pad = true,
+     .extra = family_mpnet},
     {.model_type = "xlm-roberta",
      .class_name = "XLMRobertaModel",
      .arch = "bert",

@@ -222,15 +222,31 @@ void family_encoder(config_reader *c) {
     config_put_bool(c, "attention.causal", "model_type", false);
 }
 
-/* ELECTRA is BERT where its embeddings are as wide as its layers. */
+/* Whether the checkpoint has a tensor of this name, whatever stands in front of it. */
+static bool has_tensor(const config_reader *c, const char *name) {
+    for (uint64_t i = 0; i < c->parsed->n_tensors; i++)
+        if (mn_str_is(mnl_inner_name(c->parsed->tensors[i].native), name))
+            return true;
+    return false;
+}
+
+/* ELECTRA is BERT; small ones have embeddings of a width of their own, and a matrix behind them. */
 void family_electra(config_reader *c) {
     const int64_t width = config_int(c, c->root, "", "embedding_size", 1, 1 << 24, NULL);
     family_encoder(c);
-    if (!c->status && width != c->n_embd)
-        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+    if (!c->status && width != c->n_embd && !has_tensor(c, "embeddings_project.weight"))
+        c->status = mnl_fail(c->err, MN_BAD_FILE,
                              "%.*s: key 'embedding_size' is %lld, expected 'hidden_size' %lld: "
-                             "embeddings of another width (ELECTRA small) are not supported",
+                             "there is no tensor 'embeddings_project.weight'",
                              MN_STR_ARG(c->file->name), (long long)width, (long long)c->n_embd);
+}
+
+/* The distances that count as one are a constant of its class. */
+void family_mpnet(config_reader *c) {
+    static const char key[] = "relative_attention_num_buckets";
+    family_encoder(c);
+    config_put_int(c, "attention.relative_buckets_count", "", key,
+                   config_int(c, c->root, "", key, 4, 65536, NULL));
 }
 
 /* id2label of a head with several labels: "0" to the last, all of them. The default names of
@@ -509,6 +525,145 @@ void family_granite_moe(config_reader *c) {
     family_experts(c);
     put_expert_width(c, "intermediate_size");
     put_shared(c, "shared_intermediate_size", keys_count(c, "shared_intermediate_size", 0));
+}
+
+/* ---- Llama 4 --------------------------------------------------------------------------------- */
+
+/* Which layers attend in chunks, where layer_types does not say it: those that rotate. Chunks are
+ * told as windows are. */
+void family_llama4_keys(config_reader *c) {
+    const int64_t four = 4;
+    const int64_t n = config_int(c, c->root, "", "num_hidden_layers", 1, 4096, NULL);
+    const int64_t every = config_int(c, c->root, "", "no_rope_layer_interval", 1, 65536, &four);
+    const cJSON *rotate = json_get(c->root, "no_rope_layers");
+    const cJSON *at = rotate ? rotate->child : NULL;
+    const bool chunks = json_get(c->root, "attention_chunk_size") != NULL;
+    copy_number(c, "attention_chunk_size", "sliding_window");
+    if (c->status || json_get(c->root, "layer_types"))
+        return;
+    cJSON *types = cJSON_AddArrayToObject(c->root, "layer_types");
+    for (int64_t i = 0; types && i < n; i++) {
+        bool rotates = (i + 1) % every != 0;
+        if (at) {
+            rotates = at->valueint != 0 || cJSON_IsTrue(at);
+            at = at->next;
+        }
+        cJSON_AddItemToArray(
+            types, cJSON_CreateString(chunks && rotates ? "chunked_attention" : "full_attention"));
+    }
+    if (!types || cJSON_GetArraySize(types) != n)
+        c->status = mnl_fail_memory(c->err);
+}
+
+/* attn_temperature_tuning is true, false or, in the first configurations, a number. */
+static bool is_tuned(config_reader *c) {
+    const cJSON *v = json_get(c->root, "attn_temperature_tuning");
+    if (v && cJSON_IsNumber(v))
+        return v->valuedouble > 0;
+    return config_bool(c, "attn_temperature_tuning", true);
+}
+
+void family_llama4(config_reader *c) {
+    family_put_experts(c, "num_local_experts", "intermediate_size");
+    put_shared(c, "intermediate_size",
+               config_int(c, c->root, "", "intermediate_size", 1, 1 << 24, NULL));
+    config_put_int(c, "interleave_moe_layer_step", "", "interleave_moe_layer_step",
+                   keys_count(c, "interleave_moe_layer_step", 1));
+    config_put_bool(c, "attention.unit_norms", "use_qk_norm", config_bool(c, "use_qk_norm", true));
+    config_put_float(c, "attention.temperature_scale", "", "attn_scale",
+                     is_tuned(c) ? config_float(c, c->root, "", "attn_scale", 0, 1e3, NULL) : 0);
+    config_put_int(c, "attention.temperature_length", "", "floor_scale",
+                   config_int(c, c->root, "", "floor_scale", 1, INT32_MAX, NULL));
+}
+
+/* How queries grow beyond the original context is among the numbers of the rotation. */
+void family_ministral3(config_reader *c) {
+    static const char *const names[] = {"rope_scaling", "rope_parameters"};
+    static const char *const paths[] = {"rope_scaling.", "rope_parameters."};
+    for (int i = 0; i < 2; i++) {
+        const cJSON *rope = json_get(c->root, names[i]);
+        if (!rope || !json_get(rope, "llama_4_scaling_beta"))
+            continue;
+        config_put_float(c, "attention.temperature_scale", paths[i], "llama_4_scaling_beta",
+                         config_float(c, rope, paths[i], "llama_4_scaling_beta", 0, 1e3, NULL));
+        config_put_int(
+            c, "attention.temperature_length", paths[i], "original_max_position_embeddings",
+            config_int(c, rope, paths[i], "original_max_position_embeddings", 1, INT32_MAX, NULL));
+        return;
+    }
+}
+
+/* ---- Apertus --------------------------------------------------------------------------------- */
+
+/* The one value of "model.layers.N.mlp.act_fn.WHAT"; 0 after an error. */
+static double act_number(config_reader *c, int64_t layer, const char *what) {
+    char name[64];
+    const int n = snprintf(name, sizeof name, "layers.%lld.mlp.act_fn.%s", (long long)layer, what);
+    for (uint64_t i = 0; i < c->parsed->n_tensors && !c->status; i++) {
+        const mn_parsed_tensor *t = &c->parsed->tensors[i];
+        const uint32_t type = t->dtype.id;
+        if (!mn_str_eq(mnl_inner_name(t->native), (mn_str){name, (uint64_t)n}))
+            continue;
+        if (t->n_dim == 1 && t->dim[0] == 1 &&
+            (type == MN_F32 || type == MN_F16 || type == MN_BF16))
+            return mn_plane_value(type, t->plane.ptr);
+        c->status = mnl_fail(c->err, MN_BAD_FILE,
+                             "tensor '%.*s' (%s): expected one number of f32, f16 or bf16",
+                             MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id));
+    }
+    if (!c->status)
+        c->status = mnl_fail(c->err, MN_BAD_FILE, "tensor '%s' is missing", name);
+    return 0;
+}
+
+/* The numbers of xIELU are tensors of one element, and keys in GGUF. */
+void family_apertus(config_reader *c) {
+    static const char *const names[] = {"alpha_p", "alpha_n", "beta", "eps"};
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    const char *act = config_str(c, c->root, "", "hidden_act", "xielu");
+    for (size_t k = 0; k < MN_COUNT(names) && !strcmp(act, "xielu"); k++) {
+        double *all =
+            c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *all);
+        if (!all && !c->status)
+            c->status = mnl_fail_memory(c->err);
+        for (int64_t i = 0; all && i < c->n_layer; i++)
+            all[i] = act_number(c, i, names[k]);
+        mn_value *v = config_put(c, keys[k], "", "hidden_act");
+        if (!v)
+            return;
+        v->type = MN_VALUE_ARRAY | MN_VALUE_FLOAT;
+        v->array = all;
+        v->n = (uint64_t)c->n_layer;
+    }
+}
+
+/* ---- Phi-3.5-MoE ----------------------------------------------------------------------------- */
+
+/* What sin and cos are multiplied by is said for short and long contexts, as attention_factor is
+ * elsewhere; no graph has two. */
+void family_phimoe_keys(config_reader *c) {
+    static const char *const names[] = {"rope_scaling", "rope_parameters"};
+    for (int i = 0; i < 2 && !c->status; i++) {
+        cJSON *rope = cJSON_GetObjectItemCaseSensitive(c->root, names[i]);
+        const cJSON *few = rope ? json_get(rope, "short_mscale") : NULL;
+        const cJSON *many = rope ? json_get(rope, "long_mscale") : NULL;
+        if (!few || !many || json_get(rope, "attention_factor"))
+            continue;
+        if (!cJSON_IsNumber(few) || !cJSON_IsNumber(many) || few->valuedouble < many->valuedouble ||
+            few->valuedouble > many->valuedouble)
+            config_fail(c, names[i], ".long_mscale", many, "the number that short_mscale is");
+        else if (!cJSON_AddNumberToObject(rope, "attention_factor", few->valuedouble))
+            c->status = mnl_fail_memory(c->err);
+    }
+}
+
+/* Sparsemixer chooses two. */
+void family_phimoe(config_reader *c) {
+    family_experts(c);
+    put_expert_width(c, "intermediate_size");
+    expect_number(c, "num_experts_per_tok", 2);
+    config_put_float(c, "expert_route_jitter", "", "router_jitter_noise",
+                     config_float(c, c->root, "", "router_jitter_noise", 0, 1, NULL));
 }
 
 /* ---- older decoders -------------------------------------------------------------------------- */

@@ -255,6 +255,27 @@ static mn_status allocate_output(mn_engine *e, mn_error *err) {
     return mn_engine_note(e, at, st);
 }
 
+/* Of queries that grow: the row of their table for each position, the same for all slots. */
+static mn_status write_growth(mn_engine *e, mn_error *err) {
+    const int32_t t = e->graph->io.growth_row;
+    const uint64_t n_slots = (uint64_t)e->symbol_max[MN_SYM_SLOTS];
+    const uint64_t n_ctx = (uint64_t)e->symbol_max[MN_SYM_CTX];
+    const uint32_t at = mn_engine_output_index(e);
+    mn_engine_device *d = &e->devices[at];
+    if (t < 0)
+        return MN_OK;
+    mn_status st = mn_engine_alloc(e, at, n_slots * n_ctx * 4, MN_MEM_DEVICE, &d->at[t], err);
+    int32_t *rows = mn_alloc(n_ctx, sizeof *rows);
+    if (!st && !rows)
+        st = mn_fail_memory(err, n_ctx * sizeof *rows);
+    for (uint64_t i = 0; rows && i < n_ctx; i++)
+        rows[i] = mn_growth_row(&e->graph->hp, (int64_t)i);
+    for (uint64_t i = 0; i < n_slots && !st; i++)
+        st = mn_engine_write_output(e, d->at[t], i * n_ctx * 4, rows, n_ctx * 4, err);
+    mn_free(rows);
+    return st;
+}
+
 /* ---- creation: the whole --------------------------------------------------------------------- */
 /* Asked first, all of them: the pages of a device depend on all of its segments. */
 static mn_status create_segments(mn_engine *e, mn_error *err) {
@@ -317,6 +338,8 @@ static mn_status build_engine(mn_engine *e, const mn_placement *p, mn_error *err
         st = mn_engine_adapters_create(e, i, err);
     if (!st)
         st = allocate_output(e, err);
+    if (!st)
+        st = write_growth(e, err);
     if (!st)
         st = mn_boundary_create(e, err);
     if (!st)

@@ -17,7 +17,9 @@ typedef struct {
     const mn_step_size *size;
     mn_product_fn fn;
     void *arg;
-    observed_copy x, experts;
+    observed_copy x, experts, factors;
+    void *weighed; /* rows of x times their factors */
+    size_t weighed_cap;
 } observer;
 
 static int64_t observed_dim(const observer *o, const mn_tensor *t, uint32_t i) {
@@ -122,6 +124,32 @@ static mn_status tell_weights(const observer *o, const mn_node *n, mn_product_in
     return st;
 }
 
+/* Where experts get weighted inputs (X_WEIGHTS): rows of x times the factor of each expert. */
+static mn_status weigh_rows(observer *o, mn_engine_segment *s, const mn_node *n,
+                            mn_product_input *in, mn_error *err) {
+    const uint32_t behind = MN_MOE_LINEAR_WEIGHT + 2 * n->n_out;
+    const int32_t t = behind < n->n_in ? o->e->graph->abi.operands[n->in_off + behind] : -1;
+    const uint64_t J = in->n_chosen;
+    const uint64_t cols = in->x_cols / in->n_each;
+    if (t < 0)
+        return MN_OK;
+    const mn_status st = fill_copy(o, s, (uint32_t)t, &o->factors, err);
+    if (st)
+        return st;
+    if (!mn_grow(&o->weighed, &o->weighed_cap, in->n_rows * J * cols, sizeof(float)))
+        return mn_fail_memory(err, in->n_rows * J * cols * sizeof(float));
+    const float *x = o->x.bytes;
+    const float *factors = o->factors.bytes;
+    float *to = o->weighed;
+    for (uint64_t i = 0; i < in->n_rows * J; i++)
+        for (uint64_t c = 0; c < cols; c++)
+            to[i * cols + c] = factors[i] * x[i / (J / in->n_each) * cols + c];
+    in->x = to;
+    in->n_each = J;
+    in->x_cols = J * cols;
+    return MN_OK;
+}
+
 static mn_status observe_node(observer *o, mn_engine_segment *s, const mn_node *n, mn_error *err) {
     const mn_graph *g = &o->e->graph->abi;
     const uint32_t t = (uint32_t)g->operands[n->in_off];
@@ -145,6 +173,8 @@ static mn_status observe_node(observer *o, mn_engine_segment *s, const mn_node *
         in.experts = o->experts.bytes;
         in.n_chosen = (uint64_t)observed_dim(o, &g->tensors[chosen], 1);
         in.n_each = x->n_dim > 2 ? in.n_chosen : 1;
+        if (!st)
+            st = weigh_rows(o, s, n, &in, err);
     } else if (w->n_dim > 2) { /* a matrix per head, which leaves the end of its row out */
         in.n_each = (uint64_t)w->dim[0];
     }
@@ -160,6 +190,7 @@ static mn_status observe_segment(observer *o, uint32_t k, bool *more, mn_error *
     mn_status st = MN_OK;
     o->x.filled = false;
     o->experts.filled = false;
+    o->factors.filled = false;
     for (uint32_t i = s->node_lo; i < s->node_hi && !st; i++)
         if (g->nodes[i].op == MN_OP_LINEAR || g->nodes[i].op == MN_OP_MOE_LINEAR)
             st = observe_node(o, s, &g->nodes[i], err);
@@ -191,5 +222,7 @@ mn_status mn_engine_observe(mn_engine *e, const mn_engine_step *x, const mn_step
     }
     mn_free(o.x.bytes);
     mn_free(o.experts.bytes);
+    mn_free(o.factors.bytes);
+    mn_free(o.weighed);
     return st;
 }

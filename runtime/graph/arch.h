@@ -7,11 +7,14 @@
 #include "graph/graph.h"
 
 void mn_arch_llama(mn_model_graph *g);
+void mn_arch_llama4(mn_model_graph *g);
 void mn_arch_gemma(mn_model_graph *g);
 void mn_arch_gemma4(mn_model_graph *g);
 void mn_arch_gemma3n(mn_model_graph *g);
 void mn_arch_phi2(mn_model_graph *g);
 void mn_arch_phi3(mn_model_graph *g);
+void mn_arch_phimoe(mn_model_graph *g);
+void mn_arch_arcee(mn_model_graph *g);
 void mn_arch_gpt_oss(mn_model_graph *g);
 void mn_arch_olmo2(mn_model_graph *g);
 void mn_arch_glm4(mn_model_graph *g);
@@ -33,7 +36,7 @@ void mn_arch_deepseek(mn_model_graph *g);
 
 /* ---- arch_blocks.c. stem: "blk.%d.attn_norm"; ".weight" and ".bias" are added. x: [T, D]. ---- */
 int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem);
-/* the bias is optional */
+/* The bias is optional; the weights get the offset of the hyper-parameters. */
 int32_t mn_b_layer_norm(mn_model_graph *g, int32_t x, const char *stem);
 /* A matrix [rows, cols] and its bias, which may be absent. */
 mn_g_product mn_b_product(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols);

@@ -1,6 +1,6 @@
 /* arch_bert.c -- encoders that embed texts: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019),
  * XLM-R (Conneau et al. 2020): every row sees the whole text, norms follow the sums, positions are
- * learned. Nomic's BERT (2024) rotates instead, and has a gated MLP; ModernBERT (Warner et al.
+ * learned; of MPNet (Song et al. 2020) logits have a bias by distance. Nomic's BERT (2024) rotates instead, and has a gated MLP; ModernBERT (Warner et al.
  * 2024) has norms in front of its blocks, and most of its layers see a window. The output is the
  * hidden states. */
 #include "graph/arch.h"
@@ -10,13 +10,36 @@ static int32_t add_norm(mn_model_graph *g, int32_t x, int32_t y, const char *ste
     return mn_b_layer_norm(g, mn_g_add(g, x, y), stem);
 }
 
-void mn_arch_bert(mn_model_graph *g) {
-    const mn_hparams *h = &g->hp;
+/* Tokens and positions, normalised: [T, width]. */
+static int32_t embed_tokens(mn_model_graph *g) {
     int32_t table = mn_g_typed_tokens(g);
     if (table < 0)
-        table = mn_g_matrix(g, "token_embd.weight", false, h->n_vocab, h->n_embd);
-    int32_t x = mn_g_embed(g, table, 1, mn_g_positions(g));
-    x = mn_b_layer_norm(g, x, "token_embd_norm");
+        table = mn_g_matrix(g, "token_embd.weight", false, g->hp.n_vocab, g->hp.n_embd);
+    const int32_t x = mn_g_embed(g, table, 1, mn_g_positions(g));
+    return mn_b_layer_norm(g, x, "token_embd_norm");
+}
+
+/* Where embeddings have a width of their own (small ELECTRA), widened to that of the layers. */
+static int32_t embed_narrow(mn_model_graph *g) {
+    const mn_model_tensor_entry *table = mn_canonical_tensor(g->model, "token_embd.weight");
+    const int64_t width = g->hp.n_embd;
+    const int64_t narrow = table ? table->info.dim[1] : width;
+    int32_t y;
+    g->hp.n_embd = narrow;
+    const int32_t x = embed_tokens(g);
+    g->hp.n_embd = width;
+    const mn_g_product p = mn_b_product(g, "token_embd_proj", width, narrow);
+    mn_g_linear(g, x, 1, &p, NULL, &y);
+    return y;
+}
+
+void mn_arch_bert(mn_model_graph *g) {
+    const mn_hparams *h = &g->hp;
+    const bool is_narrow = mn_g_has(g, "token_embd_proj.weight");
+    int32_t x = is_narrow ? embed_narrow(g) : embed_tokens(g);
+    if (h->n_buckets) /* MPNet */
+        g->distance_bias =
+            mn_g_matrix(g, "attn_rel_b.weight", false, h->n_buckets, h->layer[0].n_head);
     while (mn_g_next_layer(g)) {
         const bool gated = mn_g_has(g, "blk.%d.ffn_gate.weight");
         x = add_norm(g, x, mn_b_attention(g, x), "blk.%d.attn_output_norm");

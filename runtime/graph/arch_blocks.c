@@ -24,10 +24,13 @@ int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem) {
 
 int32_t mn_b_layer_norm(mn_model_graph *g, int32_t x, const char *stem) {
     char name[NAME];
+    const double offset = g->hp.norm_offset;
+    const int64_t D = g->hp.n_embd;
     block_named(name, stem, ".weight");
-    const int32_t w = mn_g_vector(g, name, false, g->hp.n_embd);
+    const int32_t w =
+        offset > 0 ? mn_g_vector_plus(g, name, D, offset) : mn_g_vector(g, name, false, D);
     block_named(name, stem, ".bias");
-    const int32_t b = mn_g_vector(g, name, true, g->hp.n_embd);
+    const int32_t b = mn_g_vector(g, name, true, D);
     return mn_g_layer_norm(g, x, w, b);
 }
 
@@ -108,6 +111,11 @@ int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]) {
     if (g->hp.rotate_first) {
         q = mn_b_norm_heads(g, q, "blk.%d.attn_q_norm.weight");
         k = mn_b_norm_heads(g, k, "blk.%d.attn_k_norm.weight");
+    }
+    if (g->hp.unit_norms && l->rope >= 0) {
+        const int32_t ones = mn_g_ones(g, l->head_dim_k);
+        q = mn_g_rms_norm(g, q, ones);
+        k = mn_g_rms_norm(g, k, ones);
     }
     const int32_t sinks = mn_g_vector_f32(g, "blk.%d.attn_sinks.weight", true, l->n_head);
     const int32_t y = mn_g_attention(g, q, k, qkv[2], sinks);
@@ -217,9 +225,9 @@ static int32_t shared_experts(mn_model_graph *g, int32_t x, mn_glu_form form) {
 }
 
 /* [T, J, F] of the chosen experts: gate and up, stored as two tensors or as one, or up and the
- * activation alone. x: [T, D] */
+ * activation alone. x: [T, D], for each expert times its factor, [T, J], or -1 */
 static int32_t expert_gates(mn_model_graph *g, int32_t x, int64_t D, int32_t experts,
-                            mn_glu_form form) {
+                            int32_t factors, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
     const int64_t F = l->n_ff_expert;
     int32_t y[2] = {-1, -1};
@@ -233,10 +241,10 @@ static int32_t expert_gates(mn_model_graph *g, int32_t x, int64_t D, int32_t exp
         p[1] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
     } else {
         p[0] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
-        mn_g_moe_linear(g, x, experts, 1, p, y);
+        mn_g_moe_linear(g, x, experts, 1, p, factors, y);
         return mn_g_act(g, y[0]);
     }
-    mn_g_moe_linear(g, x, experts, 2, p, y);
+    mn_g_moe_linear(g, x, experts, 2, p, factors, y);
     return mn_g_glu(g, y[0], y[1], form);
 }
 
@@ -257,7 +265,7 @@ static int32_t scale_chosen(mn_model_graph *g, int32_t y, int32_t logits, int32_
     if (factors.weight < 0)
         return y;
     mn_g_moe_route(g, logits, -1, one, &best, &ones);
-    mn_g_moe_linear(g, ones, experts, 1, &factors, &wide);
+    mn_g_moe_linear(g, ones, experts, 1, &factors, -1, &wide);
     return mn_g_mul(g, y, wide);
 }
 
@@ -271,16 +279,19 @@ int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form f
         .n_used = l->n_expert_used,
         .n_group = g->hp.route_groups,
         .n_group_used = g->hp.route_groups_used,
+        .jitter = g->hp.route_jitter,
     };
+    const bool inputs = g->hp.weigh_inputs;
     int32_t experts;
     int32_t weights;
     int32_t y; // [T, n_expert_used, ...]
     const int32_t bias = mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", true, l->n_expert);
     mn_g_moe_route(g, logits, bias, route, &experts, &weights);
-    y = scale_chosen(g, expert_gates(g, x, D, experts, form), logits, experts);
+    y = expert_gates(g, x, D, experts, inputs ? weights : -1, form);
+    y = scale_chosen(g, y, logits, experts);
     const mn_g_product down = find_experts(g, "blk.%d.ffn_down_exps", D, l->n_ff_expert);
-    mn_g_moe_linear(g, y, experts, 1, &down, &y);
-    return mn_g_moe_combine(g, y, weights);
+    mn_g_moe_linear(g, y, experts, 1, &down, -1, &y);
+    return mn_g_moe_combine(g, y, inputs ? -1 : weights);
 }
 
 int32_t mn_b_add_shared(mn_model_graph *g, int32_t sum, int32_t x, mn_glu_form form) {

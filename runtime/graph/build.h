@@ -48,6 +48,8 @@ void mn_gb_check_unused(mn_model_graph *g);
 void mn_gb_freqs(mn_model_graph *g);
 /* The slopes of n heads (ALiBi), made once; -1: the model has none. */
 int32_t mn_gb_slopes(mn_model_graph *g, int64_t n);
+/* The rows of mn_g_growth's table, n numbers each, made once; -1: queries do not grow. */
+int32_t mn_gb_growth(mn_model_graph *g, int64_t n);
 /* The angles of table `at` for the last elements of heads of `width`, those in front of them 0: a
  * constant [width / 2], made once. */
 int32_t mn_gb_freqs_behind(mn_model_graph *g, int32_t at, int64_t width);

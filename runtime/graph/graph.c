@@ -296,6 +296,9 @@ static void add_io(mn_model_graph *g) {
     }
     if (g->hp.n_encoder)
         add_text_io(g);
+    io->growth_row = -1;
+    if (mn_grows(&g->hp, g->n_ctx))
+        io->growth_row = matrix(g, "growth_row", MN_ROLE_STATE, S, C);
     io->adapter = adapts ? vector(g, "adapter", MN_ROLE_INPUT, T) : -1;
     io->out_adapter = adapts ? vector(g, "out_adapter", MN_ROLE_INPUT, O) : -1;
 }
@@ -450,6 +453,7 @@ static void graph_begin(mn_model_graph *g) {
     g->io.text_seqs = -1;
     g->io.text_length = -1;
     g->text_row_pos = -1;
+    g->distance_bias = -1;
     g->io.bias_ids = -1;
     g->io.bias_values = -1;
     g->io.target = -1;

@@ -46,6 +46,9 @@ typedef struct {
     /* of a graph with an encoder; else -1: as src, pos, row_slot and seqs, of rows of texts; the
      * length of each slot's text [S] */
     int32_t text_src, text_pos, text_row_slot, text_seqs, text_length;
+    /* of a graph whose queries grow with their position (mn_grows), else -1: a state that
+     * the host writes once, for each position the row of mn_g_growth's table [S, C] */
+    int32_t growth_row;
     /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
     int32_t logits, ids, hidden;
     /* of a model that has a draft head, where asked for, and of the head; else -1: an output, the
@@ -106,6 +109,7 @@ typedef struct {
     bool of_text;      /* the builder is at the encoder: rows are rows of texts */
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     int32_t text_row_pos;
+    int32_t distance_bias; /* of mn_g_attention, the same in all layers; -1: none */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
     bool masks;     /* SAMPLE has a mask */
@@ -224,6 +228,8 @@ int32_t mn_g_part_experts(mn_model_graph *g, const char *name, int64_t n, mn_row
 int32_t mn_g_expert_factors(mn_model_graph *g, const char *name, int64_t n, int64_t rows);
 /* A short vector that an op wants in F32, widened by the host where the file has F16 or BF16. */
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int64_t n);
+/* A vector with offset added to each element, F32 that the graph owns. */
+int32_t mn_g_vector_plus(mn_model_graph *g, const char *name, int64_t n, double offset);
 /* Learned positions and the embedding of token type 0, which every row has, as one table
  * [n_ctx_train, D] for mn_g_embed; -1: the model has neither. Where both are there, it is F32 that
  * the graph owns. */
@@ -292,6 +298,9 @@ int32_t mn_g_attention_of(mn_model_graph *g, const mn_g_attended *a);
 /* Columns [first, first + n) of the rows of a table of as many columns as it has, by the ids of the
  * step: [T, n]. Behind mn_g_embed. */
 int32_t mn_g_lookup(mn_model_graph *g, int32_t table, int64_t first, int64_t n, double scale);
+/* By how much queries grow with their position, as rows of n equal numbers [T, n]; -1: they do not.
+ * Behind mn_g_embed. */
+int32_t mn_g_growth(mn_model_graph *g, int64_t n);
 /* The operations with a state; each gets a layer of its own in the group of states. */
 int32_t mn_g_conv_state(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
 typedef struct {
@@ -327,13 +336,16 @@ typedef struct {
     double scale; /* 0 = 1 */
     int64_t n_used;
     int64_t n_group, n_group_used; /* 0: no groups */
+    double jitter;                 /* of MN_ROUTE_SPARSEMIXER */
 } mn_g_route;
 /* bias: -1 = none. experts, weights: [T, n_used]. */
 void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, mn_g_route how,
                     int32_t *experts, int32_t *weights);
-/* As mn_g_linear, with weights [E, rows_i, K]; x [T, K] or [T, J, K]; y [T, J, rows_i]. */
+/* As mn_g_linear, with weights [E, rows_i, K]; x [T, K] or [T, J, K]; y [T, J, rows_i]. factors:
+ * of x for each expert [T, J]; -1: none. */
 void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
-                     const mn_g_product *p, int32_t *y);
+                     const mn_g_product *p, int32_t factors, int32_t *y);
+/* weights -1: all are 1 */
 int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights);
 int32_t mn_g_gather(mn_model_graph *g, int32_t x); /* the rows that give logits */
 /* LINEAR to the logits, scaled and capped as the model wants, and SAMPLE. */

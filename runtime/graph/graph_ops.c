@@ -54,16 +54,31 @@ int32_t mn_g_embed(mn_model_graph *g, int32_t table, double scale, int32_t posit
     return x;
 }
 
-int32_t mn_g_lookup(mn_model_graph *g, int32_t table, int64_t first, int64_t n, double scale) {
+/* by: for each slot and position a row of the table. */
+static int32_t graph_op_lookup(mn_model_graph *g, int32_t by, int32_t table, int64_t first,
+                               int64_t n, double scale) {
     const int32_t y = mn_gb_interior(g, "lookup", MN_DIM(MN_SYM_TOKENS), n, 0);
     mn_gb_begin(g, MN_OP_LOOKUP);
     mn_gb_in(g, g->row_pos);
     mn_gb_in(g, g->io.row_slot);
-    mn_gb_in(g, g->io.history);
+    mn_gb_in(g, by);
     mn_gb_in(g, table);
     mn_gb_attr(g, (uint64_t)first);
     mn_gb_attr_f64(g, scale);
     return graph_op_end(g, y);
+}
+
+int32_t mn_g_lookup(mn_model_graph *g, int32_t table, int64_t first, int64_t n, double scale) {
+    return graph_op_lookup(g, g->io.history, table, first, n, scale);
+}
+
+/* What is asked by id elsewhere is asked by position here: no other operation has a table of
+ * positions. */
+int32_t mn_g_growth(mn_model_graph *g, int64_t n) {
+    const int32_t table = mn_gb_growth(g, n);
+    if (table < 0)
+        return -1;
+    return graph_op_lookup(g, g->io.growth_row, table, 0, n, 0);
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */
@@ -108,15 +123,24 @@ int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bi
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-/* Ends a product: a weight and a bias per output. */
-static void end_product(mn_model_graph *g, uint32_t n, const mn_g_product *p, const int32_t *y) {
+/* A weight and a bias per output. */
+static void put_product(mn_model_graph *g, uint32_t n, const mn_g_product *p) {
     for (uint32_t i = 0; i < n; i++) {
         mn_gb_in(g, p[i].weight);
         mn_gb_in(g, p[i].bias);
     }
+}
+
+static void end_outputs(mn_model_graph *g, uint32_t n, const int32_t *y) {
     for (uint32_t i = 0; i < n; i++)
         mn_gb_out(g, y[i]);
     mn_gb_end(g);
+}
+
+/* Ends a product. */
+static void end_product(mn_model_graph *g, uint32_t n, const mn_g_product *p, const int32_t *y) {
+    put_product(g, n, p);
+    end_outputs(g, n, y);
 }
 
 void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p,
@@ -140,7 +164,7 @@ void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p
 }
 
 void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
-                     const mn_g_product *p, int32_t *y) {
+                     const mn_g_product *p, int32_t factors, int32_t *y) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
     const int64_t n_used = mn_g_layer(g)->n_expert_used;
     for (uint32_t i = 0; i < n; i++) {
@@ -153,7 +177,10 @@ void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
     mn_gb_begin(g, MN_OP_MOE_LINEAR);
     mn_gb_in(g, x);
     mn_gb_in(g, experts);
-    end_product(g, n, p, y);
+    put_product(g, n, p);
+    if (factors >= 0)
+        mn_gb_in(g, factors);
+    end_outputs(g, n, y);
 }
 
 int32_t mn_g_heads(mn_model_graph *g, int32_t x, int32_t weight) {
@@ -256,27 +283,29 @@ int32_t mn_g_attention_of(mn_model_graph *g, const mn_g_attended *a) {
         mn_gb_in(g, a->bias);
         mn_gb_in(g, a->reads_text ? g->io.text_length : -1);
     }
+    const bool of_chunks = l->chunked;
     mn_gb_attr_f64(g, l->attn_scale);
-    mn_gb_attr(g, (uint64_t)l->window);
+    mn_gb_attr(g, of_chunks ? 0 : (uint64_t)l->window);
     mn_gb_attr_f64(g, softcap > 0 ? softcap : 0);
     mn_gb_attr(g, p.layer);
     mn_gb_attr(g, p.group);
     mn_gb_attr(g, (uint64_t)l->n_head_kv);
     mn_gb_attr(g, (uint64_t)l->head_dim_v);
     const bool of_keys = g->hp.latent.n_kv > 0;
-    if (both_ways || of_keys || a->bias >= 0)
+    const bool has_more = of_chunks || a->bias >= 0;
+    if (both_ways || of_keys || has_more)
         mn_gb_attr(g, both_ways);
-    if (of_keys || a->bias >= 0)
+    if (of_keys || has_more)
         mn_gb_attr(g, of_keys); /* values are the first elements of keys */
-    if (a->bias >= 0) {
-        mn_gb_attr(g, 0); /* chunks */
+    if (has_more)
+        mn_gb_attr(g, of_chunks ? (uint64_t)l->window : 0);
+    if (a->bias >= 0)
         mn_gb_attr(g, (uint64_t)g->hp.far_distance);
-    }
     return graph_op_end(g, y);
 }
 
 int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32_t sinks) {
-    const mn_g_attended a = {.q = q, .k = k, .v = v, .sinks = sinks, .bias = -1};
+    const mn_g_attended a = {.q = q, .k = k, .v = v, .sinks = sinks, .bias = g->distance_bias};
     return mn_g_attention_of(g, &a);
 }
 
@@ -361,7 +390,17 @@ int32_t mn_g_act_of(mn_model_graph *g, int32_t x, uint32_t kind) {
 }
 
 int32_t mn_g_act(mn_model_graph *g, int32_t x) {
-    return mn_g_act_of(g, x, g->hp.act);
+    const mn_xielu *n = &mn_g_layer(g)->xielu;
+    if (g->hp.act != MN_ACT_XIELU)
+        return mn_g_act_of(g, x, g->hp.act);
+    mn_gb_begin(g, MN_OP_ACT);
+    mn_gb_in(g, x);
+    mn_gb_attr(g, MN_ACT_XIELU);
+    mn_gb_attr_f64(g, n->alpha_p);
+    mn_gb_attr_f64(g, n->alpha_n);
+    mn_gb_attr_f64(g, n->beta);
+    mn_gb_attr_f64(g, n->eps);
+    return graph_op_end(g, like(g, "act", x));
 }
 
 int32_t mn_g_glu_of(mn_model_graph *g, int32_t gate, int32_t up, uint32_t kind) {
@@ -428,6 +467,11 @@ void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, mn_g_route 
         mn_gb_attr(g, (uint64_t)how.n_group_used);
         /* of its best expert, where a bias corrects scores of its best two (DeepSeek-AI 2024) */
         mn_gb_attr(g, how.kind == MN_ROUTE_SIGMOID ? 2 : 1);
+    }
+    if (how.kind == MN_ROUTE_SPARSEMIXER) {
+        for (uint32_t i = MN_MOE_ROUTE_ATTR_N_GROUP; i < MN_MOE_ROUTE_ATTR_JITTER; i++)
+            mn_gb_attr(g, 0);
+        mn_gb_attr_f64(g, how.jitter);
     }
     mn_gb_out(g, *experts);
     mn_gb_out(g, *weights);

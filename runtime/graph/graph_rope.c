@@ -7,6 +7,8 @@
 
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx) {
     const int64_t orig = g->hp.rope_orig_ctx;
+    if (mn_grows(&g->hp, g->n_ctx) != mn_grows(&g->hp, n_ctx))
+        return true;
     const bool is_long = (int64_t)g->n_ctx > orig;
     const bool would_be_long = (int64_t)n_ctx > orig;
     return g->hp.rope_scaling == MN_ROPE_SCALING_LONGROPE && is_long != would_be_long;
@@ -156,4 +158,20 @@ int32_t mn_gb_freqs_behind(mn_model_graph *g, int32_t at, int64_t width) {
         return -1;
     memcpy(freqs + n - n_rot, values_of(g, g->freqs[at]), (size_t)n_rot * sizeof *freqs);
     return mn_gb_weight(g, name, MN_F32, 1, &n, (mn_graph_weight){.constant = freqs});
+}
+
+int32_t mn_gb_growth(mn_model_graph *g, int64_t n) {
+    const mn_q_growth *q = &g->hp.q_growth;
+    if (g->status || !mn_grows(&g->hp, g->n_ctx))
+        return -1;
+    const int32_t known = known_constant(g, "q.growth");
+    if (known >= 0)
+        return known;
+    const int64_t dim[] = {mn_growth_rows(&g->hp), n};
+    float *rows = mn_g_scratch(g, dim[0] * n);
+    for (int64_t i = 0; rows && i < dim[0] * n; i++)
+        rows[i] = (float)(1 + q->scale * log1p((double)(i / n)));
+    if (!rows)
+        return -1;
+    return mn_gb_weight(g, "q.growth", MN_F32, 2, dim, (mn_graph_weight){.constant = rows});
 }

@@ -142,9 +142,9 @@ static bool unused_begins(mn_str s, const char *z) {
 /* A tensor outside of layers that GGUF's readers compute with. A graph that embeds has no output
  * matrix, one that draws does not read what is made of embeddings. */
 static bool is_of_ends(const mn_model_graph *g, mn_str name) {
-    static const char *const stems[] = {"token_embd.",    "token_embd_norm.", "token_types.",
-                                        "position_embd.", "output_norm.",     "per_layer_",
-                                        "rope_freqs."};
+    static const char *const stems[] = {"token_embd.",      "token_embd_norm.", "token_types.",
+                                        "position_embd.",   "output_norm.",     "per_layer_",
+                                        "token_embd_proj.", "attn_rel_b.",      "rope_freqs."};
     for (size_t i = 0; i < MN_COUNT(stems); i++)
         if (unused_begins(name, stems[i]))
             return true;

@@ -669,6 +669,20 @@ int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int6
     return -1;
 }
 
+int32_t mn_g_vector_plus(mn_model_graph *g, const char *name, int64_t n, double offset) {
+    char full[NAME];
+    full_name(g, name, full);
+    const float *values = mn_gb_widen(g, full, false, n);
+    float *sums = values ? mn_arena_alloc(&g->arena, (size_t)n, sizeof *sums) : NULL;
+    if (values && !sums)
+        mn_gb_no_memory(g);
+    if (!sums)
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        sums[i] = (float)((double)values[i] + offset);
+    return mn_gb_weight(g, full, MN_F32, 1, &n, (mn_graph_weight){.constant = sums});
+}
+
 int32_t mn_g_expert_factors(mn_model_graph *g, const char *name, int64_t n, int64_t rows) {
     const int64_t dim[] = {n, rows, 1};
     char full[NAME];

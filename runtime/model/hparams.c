@@ -25,13 +25,18 @@ typedef struct {
     bool adjacent; /* GGUF's rows of q and k are reordered: neighbouring elements rotate */
     /* as in mn_hparams */
     bool head_norms, row_norms, rotate_first, post_norms, zero_window, bidirectional;
-    bool heads_in_turn; /* GGUF's heads of v read those of q and k in turn */
-    bool logit_factor;  /* logit_scale multiplies; else it divides */
-    bool has_encoder;   /* layers that read a text stand in front: block_count of them */
-    int64_t window;     /* where no key says one; 0: then no layer slides */
-    bool needs_window;  /* some layers always slide */
+    bool heads_in_turn;   /* GGUF's heads of v read those of q and k in turn */
+    bool logit_factor;    /* logit_scale multiplies; else it divides */
+    bool has_encoder;     /* layers that read a text stand in front: block_count of them */
+    int64_t window;       /* where no key says one; 0: then no layer slides */
+    bool needs_window;    /* some layers always slide */
+    bool chunks;          /* what slides elsewhere sees chunks; without them all layers rotate */
+    mn_q_growth q_growth; /* where some layers see chunks */
+    int64_t unit_norms_unless; /* unit_norms, unless the model has so many experts; 0: no */
+    bool weigh_inputs;
     uint32_t route;
     bool sigmoid_if_biased; /* the route, where no key says one and a bias corrects the choice */
+    double route_jitter;
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
     int64_t attn_scale_from_embd_n_layer;
 } arch_facts;
@@ -132,20 +137,24 @@ static mn_status read_halves(const mn_hp_reader *r, mn_hparams *h) {
     if (!st && h->n_layer > MN_MAX_LAYER)
         st = mn_fail(r->err, MN_BAD_FILE, "%s: %lld layers, at most %d", r->m->path,
                      (long long)h->n_layer, MN_MAX_LAYER);
-    h->far_distance = 128; /* files of GGUF do not say it */
     if (!st)
         st = mn_hp_int(r, "decoder_start_token_id", 0, INT32_MAX, &h->start_id);
-    if (!st)
-        st = mn_hp_need_int(r, "attention.relative_buckets_count", 4, 65536, &h->n_buckets);
-    if (!st)
-        st = mn_hp_int(r, "attention.relative_max_distance", 1, INT32_MAX, &h->far_distance);
-    return st;
+    return st ? st : mn_hp_need(r, "attention.relative_buckets_count", h->n_buckets);
+}
+
+static mn_status read_buckets(const mn_hp_reader *r, mn_hparams *h) {
+    mn_status st = mn_hp_int(r, "attention.relative_buckets_count", 4, 65536, &h->n_buckets);
+    h->far_distance = 128; /* files of GGUF do not say it */
+    return st ? st
+              : mn_hp_int(r, "attention.relative_max_distance", 1, INT32_MAX, &h->far_distance);
 }
 
 /* Layers that guess further tokens are counted, and come last; of a head the first of them. */
 static mn_status read_layer_counts(mn_hp_reader *r, const arch_facts *f, bool head, mn_hparams *h) {
     int64_t ahead = 0;
     mn_status st = mn_hp_need_int(r, "block_count", 1, MN_MAX_LAYER, &h->n_layer);
+    if (!st)
+        st = read_buckets(r, h);
     if (!st && f->has_encoder)
         st = read_halves(r, h);
     if (!st)
@@ -198,6 +207,14 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
     return st;
 }
 
+/* The rows of the experts that every token uses, of files that do not say it; 0: there are none. */
+static int64_t rows_of_shared(const mn_canonical *m, int64_t layer) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%lld.ffn_up_shexp.weight", (long long)layer);
+    const mn_model_tensor_entry *e = mn_canonical_tensor(m, name);
+    return e ? e->info.dim[0] : 0;
+}
+
 /* Of the experts that every token uses: their width together, or the width of each and how many. */
 static mn_status read_shared(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
     enum { BIG = 1 << 24 };
@@ -210,6 +227,8 @@ static mn_status read_shared(const mn_hp_reader *r, const mn_hparams *h, mn_laye
         layers[i].n_ff_shared = width;
         if (!width)
             layers[i].n_ff_shared = n * layers[i].n_ff_expert;
+        if (!width && !n)
+            layers[i].n_ff_shared = rows_of_shared(r->m, i);
     }
     return st;
 }
@@ -261,6 +280,7 @@ static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const m
             layers[i].window = window;
         else
             layers[i].window = 0;
+        layers[i].chunked = f->chunks && layers[i].window;
         n += does && (told || f->needs_window);
     }
     if (!st && !window && n)
@@ -285,6 +305,8 @@ static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const 
         any_slides = any_slides || layers[i].window;
     for (int64_t i = 0; !st && i < h->n_layer; i++) {
         bool without = f->no_rope_period && (i + 1) % f->no_rope_period == 0;
+        if (f->chunks && !any_slides)
+            without = false;
         if (f->no_rope_with_window)
             without = any_slides && !layers[i].window;
         if (f->asks_rope)
@@ -352,7 +374,9 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
     st = mn_hp_need_int(r, "expert_used_count", 1, h->n_expert, &used);
     set_experts(r->m, h, used, layers);
     h->route_normalise = f->route_normalise;
+    h->weigh_inputs = f->weigh_inputs;
     h->route = f->route;
+    h->route_jitter = f->route_jitter;
     if (!st)
         st = mn_hp_int(r, "expert_gating_func", 0, 3, &gating);
     if (!st && gating)
@@ -365,6 +389,8 @@ static mn_status read_experts(const mn_hp_reader *r, const arch_facts *f, mn_hpa
         st = mn_hp_bool(r, "expert_weights_norm", &h->route_normalise);
     if (!st)
         st = mn_hp_real(r, "expert_weights_scale", 0, 1e6, &h->route_scale);
+    if (!st)
+        st = mn_hp_real(r, "expert_route_jitter", 0, 1, &h->route_jitter);
     if (!st)
         st = read_route_groups(r, h, used);
     return st;
@@ -499,6 +525,52 @@ static mn_status check_ssm(const mn_hp_reader *r, const mn_hparams *h) {
     return MN_OK;
 }
 
+/* What layers with chunks bring: queries that grow in the others, and heads of length 1. */
+static mn_status read_growth(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
+    bool any = false;
+    for (int64_t i = 0; i < h->n_layer; i++)
+        any = any || h->layer[i].chunked;
+    if (any || f->q_growth.in_all)
+        h->q_growth = f->q_growth;
+    h->unit_norms = f->unit_norms_unless && h->n_expert != f->unit_norms_unless;
+    mn_status st = mn_hp_real(r, "attention.temperature_scale", 0, 1e3, &h->q_growth.scale);
+    if (!st && f->q_growth.in_all)
+        st =
+            mn_hp_int(r, "rope.scaling.original_context_length", 1, INT32_MAX, &h->q_growth.length);
+    if (!st)
+        st = mn_hp_int(r, "attention.temperature_length", 1, INT32_MAX, &h->q_growth.length);
+    if (!st)
+        st = mn_hp_bool(r, "attention.unit_norms", &h->unit_norms);
+    if (!st && h->q_growth.scale > 0 && !h->q_growth.length)
+        st = mn_hp_need(r, "attention.temperature_length", 0);
+    return st;
+}
+
+/* The four numbers of xIELU, by layer; keys of GGUF without the architecture's name. Those of x^2 are softplus(alpha_p) and beta + softplus(alpha_n). */
+static mn_status read_xielu(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
+    static const struct {
+        const char *key;
+        size_t at;
+    } rows[] = {{"xielu.alpha_p", offsetof(mn_xielu, alpha_p)},
+                {"xielu.alpha_n", offsetof(mn_xielu, alpha_n)},
+                {"xielu.beta", offsetof(mn_xielu, beta)},
+                {"xielu.eps", offsetof(mn_xielu, eps)}};
+    for (size_t k = 0; k < MN_COUNT(rows); k++) {
+        double all[MN_MAX_LAYER];
+        const mn_status st = mn_hp_each_own(r, rows[k].key, h->n_layer, all);
+        if (st)
+            return st;
+        for (int64_t i = 0; i < h->n_layer; i++)
+            *(double *)(void *)((char *)&layers[i].xielu + rows[k].at) = all[i];
+    }
+    for (int64_t i = 0; i < h->n_layer && mn_meta_find(&r->m->meta, rows[0].key); i++) {
+        mn_xielu *x = &layers[i].xielu;
+        x->alpha_p = log1p(exp(x->alpha_p));
+        x->alpha_n = x->beta + log1p(exp(x->alpha_n));
+    }
+    return MN_OK;
+}
+
 /* Everything that may differ by layer. Windows come first: other keys depend on them. */
 static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_arena *arena,
                              mn_hparams *h) {
@@ -518,6 +590,10 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
         st = read_shared(r, h, layers);
     if (!st)
         st = read_experts(r, f, h, layers);
+    if (!st)
+        st = read_growth(r, f, h);
+    if (!st && f->act == MN_ACT_XIELU)
+        st = read_xielu(r, h, layers);
     if (!st)
         st = read_attn_scale(r, f, h, layers);
     if (!st)
@@ -574,16 +650,19 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
 }
 
 /* The activation by the names that checkpoints use, and the offset of norm weights. */
-static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
+static mn_status read_act(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
     static const char *const acts[] = {
         "silu",        "swish",         "gelu",      "gelu_new",         "gelu_pytorch_tanh",
         "gelu_python", "gelu_accurate", "gelu_fast", "gelu_python_tanh", "relu",
-        "relu2"};
+        "relu2",       "xielu"};
     static const uint32_t ids[] = {MN_ACT_SILU,      MN_ACT_SILU,      MN_ACT_GELU_ERF,
                                    MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_GELU_ERF,
                                    MN_ACT_GELU_TANH, MN_ACT_GELU_TANH, MN_ACT_GELU_TANH,
-                                   MN_ACT_RELU,      MN_ACT_RELU2};
-    mn_status st = mn_hp_word(r, "minerva.hidden_act", acts, ids, MN_COUNT(acts), &h->act);
+                                   MN_ACT_RELU,      MN_ACT_RELU2,     MN_ACT_XIELU};
+    const size_t n = MN_COUNT(acts) - (f->act != MN_ACT_XIELU); /* the last is of few */
+    mn_status st = mn_hp_word(r, "minerva.hidden_act", acts, ids, n, &h->act);
+    if (!st && h->act == MN_ACT_XIELU && !(h->layer[0].xielu.alpha_p > 0))
+        st = mn_fail(r->err, MN_BAD_FILE, "%s: missing key xielu.alpha_p", r->m->path);
     if (st)
         return st;
     st = mn_meta_f64(&r->m->meta, "minerva.norm.offset", &h->norm_offset, r->err);
@@ -702,7 +781,7 @@ static mn_status hparams_read(const mn_canonical *m, mn_arena *arena, bool head,
     if (h.n_encoder && mn_canonical_tensor(m, "enc.blk.0.ffn_gate.weight"))
         h.act = MN_ACT_GELU_TANH; /* of T5 1.1; files of GGUF do not say it */
     if (!st)
-        st = read_act(&r, &h);
+        st = read_act(&r, &f, &h);
     if (!st)
         st = hparams_read_tables(&r, &h);
     if (!st && h.n_encoder)

@@ -118,6 +118,27 @@ mn_status mn_hp_reals(const mn_hp_reader *r, const char *key, uint64_t n, double
     return MN_OK;
 }
 
+mn_status mn_hp_each_own(const mn_hp_reader *r, const char *key, int64_t n, double *out) {
+    const mn_meta_entry *e = mn_meta_find(&r->m->meta, key);
+    const bool many = e && e->value.type & MN_VALUE_ARRAY;
+    const void *array = NULL;
+    uint64_t found = 0;
+    mn_status st;
+    if (many)
+        st = mn_meta_array(&r->m->meta, key, MN_VALUE_FLOAT, &array, &found, r->err);
+    else
+        st = mn_meta_f64(&r->m->meta, key, &out[0], r->err);
+    if (st)
+        return hparams_read_named(r, st);
+    if (many && found != (uint64_t)n)
+        return mn_fail(r->err, MN_BAD_FILE,
+                       "%s: key %s has %llu numbers; expected %lld: one per layer", r->m->path, key,
+                       (unsigned long long)found, (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = many ? ((const double *)array)[i] : out[0];
+    return MN_OK;
+}
+
 mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out) {
     char full[KEY];
     full_key(r, key, full);

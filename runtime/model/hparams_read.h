@@ -20,6 +20,8 @@ mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer
                          int64_t hi, int64_t *out);
 /* Numbers into out [n], of a key that is an array of n of them. */
 mn_status mn_hp_reals(const mn_hp_reader *r, const char *key, uint64_t n, double *out);
+/* Of a key without the architecture's name: a number for each of n layers, or one for all. */
+mn_status mn_hp_each_own(const mn_hp_reader *r, const char *key, int64_t n, double *out);
 /* An error if the value is still 0, as before it was read. */
 mn_status mn_hp_need(const mn_hp_reader *r, const char *key, int64_t value);
 mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double hi, double *out);

@@ -106,10 +106,16 @@ typedef struct {
     int64_t text;     /* 1: its positions are positions of the text that an encoder reads */
 } mn_kv_group;
 
+/* Of an activation xIELU (Huang et al. 2024), as ACT has them. */
+typedef struct {
+    double alpha_p, alpha_n, beta, eps;
+} mn_xielu;
+
 /* One layer. Layers of one model may differ in any of it. */
 typedef struct {
     int64_t n_head, n_head_kv, head_dim_k, head_dim_v;
     int64_t window;    /* positions that a row sees, its own included; 0 = every one */
+    int64_t chunked;   /* 1: of the positions in chunks of `window` a row sees those of its own */
     double attn_scale; /* of q k^T */
     int64_t n_ff;
     /* n_expert 0: dense */
@@ -117,6 +123,7 @@ typedef struct {
     int64_t n_ff_shared; /* of the experts that every token uses, together; 0 = there are none */
     int64_t sparse;      /* 1: the gate of its MLP keeps what is over mean + spread deviations */
     double spread;
+    mn_xielu xielu;  /* of the model's activation, where it is that */
     int64_t shares;  /* 1: it reads the keys and values of an earlier layer (kv_layer) */
     int64_t attends; /* 1: it has attention; else heads are 0, and it has no group of keys */
     int32_t rope;    /* index of mn_hparams.rope; -1 = no rotation */
@@ -158,6 +165,14 @@ typedef struct {
     bool scales; /* the active one is scaled in front of the embeddings of the layer */
 } mn_altup;
 
+/* Queries are 1 + scale ln(1 + floor((position + offset) / length)) times as long (Nakanishi 2025),
+ * in layers without rotation, or in all. scale 0: they are not. */
+typedef struct {
+    double scale;
+    int64_t length, offset;
+    bool in_all;
+} mn_q_growth;
+
 typedef struct {
     char arch[32];
     int64_t n_layer, n_embd, n_vocab, n_ctx_train;
@@ -178,6 +193,7 @@ typedef struct {
     mn_ssm ssm;
     mn_latent latent;
     mn_altup altup;
+    mn_q_growth q_growth;
     int64_t n_of_layer; /* width of the embeddings that each layer has of its own; 0 = none */
     int64_t n_latent;   /* width of what experts read and write; 0 = as the layers */
     double norm_eps, norm_offset;
@@ -194,6 +210,7 @@ typedef struct {
     bool head_norms;    /* heads of q and k are normalised in every layer */
     bool row_norms;     /* the same over all heads at once */
     bool rotate_first;  /* norms of heads are behind the rotation */
+    bool unit_norms;    /* heads that rotate are normalised behind it, without weights */
     bool post_norms;    /* the output of a block is normalised before it is added */
     bool zero_window;   /* GGUF has the window's key also without a window: it is 0 then */
     bool bidirectional; /* an encoder: a row sees all of its text, later positions, too */
@@ -207,7 +224,9 @@ typedef struct {
     int64_t rope_orig_ctx;
     uint32_t route; /* MN_ROUTE_* */
     bool route_normalise;
+    bool weigh_inputs; /* an expert's weight multiplies what it reads, not what it gives */
     double route_scale;
+    double route_jitter; /* of MN_ROUTE_SPARSEMIXER */
     /* the experts are route_groups groups; experts are chosen from the route_groups_used groups
      * with the best scores only. 0: from all */
     int64_t route_groups, route_groups_used;
@@ -235,6 +254,19 @@ bool mn_hparams_has_head(const mn_canonical *m);
  * al. 2023; longrope: Ding et al. 2024. mscale: for sin and cos. */
 void mn_rope_freqs(const mn_hparams *hp, const mn_rope_table *table, const float *factors,
                    float *freqs, double *mscale);
+/* What q_growth distinguishes in the model's context, and which of them a position is: of n. */
+static inline int64_t mn_growth_rows(const mn_hparams *h) {
+    return h->n_ctx_train / h->q_growth.length + 1;
+}
+static inline int32_t mn_growth_row(const mn_hparams *h, int64_t position) {
+    const int64_t row = (position + h->q_growth.offset) / h->q_growth.length;
+    return (int32_t)MN_MIN(row, mn_growth_rows(h) - 1);
+}
+/* Whether a text of n_ctx positions, 0: as many as in training, has more than one of them. */
+static inline bool mn_grows(const mn_hparams *h, int64_t n_ctx) {
+    const int64_t last = (n_ctx ? n_ctx : h->n_ctx_train) - 1;
+    return h->q_growth.scale > 0 && last + h->q_growth.offset >= h->q_growth.length;
+}
 double mn_rope_yarn_mscale(double factor); /* yarn's mscale unless a file states another one */
 
 /* Plane `plane` of part `part` of a tensor. */

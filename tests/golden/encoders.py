@@ -19,7 +19,8 @@ from models import check, copy_fixture, folder_of, golden
 MINERVA = sys.argv[1]
 DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
 ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert", "modernbert", "electra")
-ALL = ENCODERS + ("qwen3-headless",)
+OWN = ("mpnet", "electra-small")  # that llama.cpp has no name for
+ALL = ENCODERS + OWN + ("qwen3-headless",)
 GEMMAS = ("embedding-gemma", "embedding-gemma-plain")  # with layers behind the pooling
 
 
@@ -305,12 +306,12 @@ def as_gguf(out):
             all_poolings(name + " as GGUF", path, plain if name == "xlm-roberta" else cases, ["cpu_simd"])
         path = llama_cpp(name, os.path.join(out, name + ".gguf"), 4)
         check("rank" in run("embed", "-m", path, "--prompt-ids", "2,3", code=1).stderr, "rank is refused")
-    for name in ENCODERS:
+    for name in ENCODERS + OWN:
         cases, path = golden(name), os.path.join(out, name + "-converted.gguf")
         run("convert", folder_of(name), "-o", path)
         shown = run("inspect", path).stdout
         for want in ('tokenizer.ggml.model = "%s"' % {"roberta": "gpt2", "modernbert": "gpt2", "xlm-roberta": "t5"}.get(name, "bert"),
-                     "tokenizer.ggml.token_type_count = %d" % (2 if name in ("bert", "nomic-bert", "electra") else 1)):
+                     "tokenizer.ggml.token_type_count = %d" % (2 if name in ("bert", "nomic-bert", "electra", "electra-small") else 1)):
             check(want in shown, "%s converted: %s" % (name, want))
         all_poolings(name + " converted", path, cases, ["reference"])
         defaults(path, name, cases)

@@ -39,8 +39,11 @@ MODELS = {
     "embedding-gemma-plain": (tf.Gemma3TextConfig, tf.Gemma3TextModel, dict(SMALL, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8, sliding_window=5, pad_token_id=1,
                                                                            max_position_embeddings=96, use_bidirectional_attention=True,
                                                                            layer_types=["full_attention", "sliding_attention"])),
+    "mpnet": (tf.MPNetConfig, tf.MPNetModel, dict(SMALL, max_position_embeddings=66, pad_token_id=1)),
+    "electra-small": (tf.ElectraConfig, tf.ElectraForPreTraining, dict(SMALL, embedding_size=16, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
     "electra": (tf.ElectraConfig, tf.ElectraForPreTraining, dict(SMALL, embedding_size=32, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
 }
+SEEDS = {"mpnet": 320, "electra-small": 321, "electra": 309}
 # sentence-transformers' modules behind the Transformer
 MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False), "embedding-gemma": ("mean_tokens", True),
            "embedding-gemma-plain": ("mean_tokens", True)}
@@ -54,6 +57,16 @@ def bert_tokenizer():
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tok.train_from_iterator(TEXTS * 3, trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False))
     tok.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tok
+
+
+def mpnet_tokenizer():
+    """Words as BERT's, between RoBERTa's marks: positions count from the id of <pad> on."""
+    tok = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tok.normalizer, tok.pre_tokenizer, tok.decoder = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    special = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
+    tok.train_from_iterator(TEXTS * 3, trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False))
+    tok.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
     return tok
 
 
@@ -93,7 +106,7 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "qwen3-headless": roberta_tokenizer,
+TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "electra-small": bert_tokenizer, "mpnet": mpnet_tokenizer, "qwen3-headless": roberta_tokenizer,
               "embedding-gemma": roberta_tokenizer, "embedding-gemma-plain": roberta_tokenizer}
 
 
@@ -176,4 +189,4 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     tf.logging.set_verbosity_error()
     for wanted in sys.argv[2:] or MODELS:
-        make(sys.argv[1], wanted, 300 + list(MODELS).index(wanted))
+        make(sys.argv[1], wanted, SEEDS.get(wanted, 300 + list(MODELS).index(wanted)))

@@ -254,6 +254,33 @@ MODELS = {
     "glm4-moe-lite-plain": (tf.Glm4MoeLiteConfig, dict(LATENT, hidden_size=32, num_hidden_layers=2, q_lora_rank=20, kv_lora_rank=16, qk_nope_head_dim=8,
                                                        qk_rope_head_dim=16, v_head_dim=8, n_routed_experts=5, num_experts_per_tok=3, moe_intermediate_size=24,
                                                        norm_topk_prob=False, mlp_layer_types=["sparse", "dense"])),
+    # activations and routes of their own
+    "nemotron": (tf.NemotronConfig, dict(SMALL, head_dim=24, intermediate_size=112)),
+    "nemotron-bias": (tf.NemotronConfig, dict(TINY, num_key_value_heads=4, head_dim=8, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                              rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.25))),
+    "arcee": (tf.ArceeConfig, dict(SMALL, head_dim=20, mlp_bias=True)),
+    "arcee-plain": (tf.ArceeConfig, dict(TINY, num_hidden_layers=2, attention_bias=True, tie_word_embeddings=True)),
+    "apertus": (tf.ApertusConfig, dict(SMALL, num_hidden_layers=3, intermediate_size=96, rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0,
+                                                                                       high_freq_factor=4.0, original_max_position_embeddings=64))),
+    "apertus-plain": (tf.ApertusConfig, dict(TINY, num_hidden_layers=2, attention_bias=True, tie_word_embeddings=True,
+                                             rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "phimoe": (tf.PhimoeConfig, dict(STATE, hidden_size=48, num_hidden_layers=2, intermediate_size=40, num_local_experts=6, attention_bias=True, lm_head_bias=True,
+                                     sliding_window=12, router_jitter_noise=0.2)),
+    "phimoe-long": (tf.PhimoeConfig, dict(TINY, num_hidden_layers=2, intermediate_size=24, num_local_experts=5, tie_word_embeddings=True,
+                                          rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_mscale=1.24, long_mscale=1.24,
+                                                               original_max_position_embeddings=40, short_factor=[1.0, 1.2, 1.5, 2.0],
+                                                               long_factor=[1.0, 1.2, 1.5, 2.0]))),
+    "ministral3": (tf.Ministral3Config, dict(STATE, hidden_size=48, num_hidden_layers=2, head_dim=16,
+                                             rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=40, beta_fast=8.0,
+                                                                  mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
+    "ministral3-plain": (tf.Ministral3Config, dict(TINY, head_dim=8, sliding_window=9, tie_word_embeddings=True,
+                                                   rope_parameters=dict(rope_type="default", rope_theta=10000.0, original_max_position_embeddings=16,
+                                                                        llama_4_scaling_beta=0.5))),
+    "llama4": (tf.Llama4TextConfig, dict(STATE, hidden_size=40, intermediate_size=24, intermediate_size_mlp=56, num_hidden_layers=5, head_dim=16, num_local_experts=4,
+                                         interleave_moe_layer_step=2, attention_chunk_size=32, floor_scale=16, attn_scale=0.3)),
+    "llama4-plain": (tf.Llama4TextConfig, dict(STATE, hidden_size=32, intermediate_size=24, intermediate_size_mlp=40, num_hidden_layers=2, head_dim=8, num_local_experts=4,
+                                               num_experts_per_tok=2, attention_chunk_size=9, no_rope_layers=[1, 0], use_qk_norm=False,
+                                               attn_temperature_tuning=False, attention_bias=True, tie_word_embeddings=True)),
 }
 WIDE = set(list(MODELS)[list(MODELS).index("qwen3-next"):])
 LONG_PROMPT = {"gemma4": 170}  # several pages of every group
@@ -263,7 +290,8 @@ SEEDS = {"granite-moe-shared": 1, "gemma4-moe": 202,  # where the usual seed mak
          "nemotron-h-plain": 239, "nemotron-h-moe": 220, "nemotron-h-latent": 200, "lfm2": 222, "lfm2-plain": 239, "lfm2-moe": 203, "lfm2-moe-plain": 204,
          "olmo-hybrid": 204, "olmo-hybrid-plain": 227, "gemma3n": 201, "gemma3n-plain": 216, "gemma4-e": 229, "gemma4-e-plain": 236, "deepseek-v2": 206,
          "deepseek-v2-groups": 204, "deepseek-v3": 226, "deepseek-v3-plain": 209, "glm4-moe-lite": 257, "glm4-moe-lite-plain": 209, "bloom": 201, "bloom-six": 201, "mpt": 201,
-         "mpt-six": 201}
+         "mpt-six": 201, "nemotron": 201, "nemotron-bias": 202, "arcee": 201, "arcee-plain": 202, "apertus": 202, "apertus-plain": 201, "phimoe": 213,
+         "phimoe-long": 206, "ministral3": 201, "ministral3-plain": 201, "llama4": 210, "llama4-plain": 200}
 
 
 @contextlib.contextmanager
@@ -287,6 +315,8 @@ def is_plain_norm(model, name):
         return False
     if kind.startswith("qwen3_next") or kind.startswith("qwen3_5"):
         return name.endswith("linear_attn.norm.weight")
+    if kind == "nemotron":
+        return False
     return "gemma" not in kind or "gemma4" in kind or "gemma3n" in kind
 
 

@@ -42,7 +42,7 @@ def make(folder):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
     most = config.get("max_position_embeddings") or config.get("n_positions") or 512
-    edges = numbers_of(config, "sliding_window") + numbers_of(config, "original_max_position_embeddings")
+    edges = [n for key in ("sliding_window", "original_max_position_embeddings", "attention_chunk_size", "floor_scale") for n in numbers_of(config, key)]
     lengths = sorted({min(n, most) for n in LENGTHS} | {n + 1 for n in edges if n + 1 < most})
     model, name = load(folder, config).float(), os.path.basename(folder)
     gen = torch.Generator().manual_seed(len(os.path.basename(folder)))

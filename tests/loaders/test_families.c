@@ -108,8 +108,8 @@ static void bad_config(void **state) {
         {"\"model_type\":\"bert\"," BASE ",\"architectures\":[\"BertForSequenceClassification\"],"
          "\"id2label\":{\"0\":\"a\",\"2\":\"b\"}",
          MN_BAD_FILE, "id2label.1", "missing"},
-        {"\"model_type\":\"electra\"," BASE ",\"embedding_size\":4", MN_UNSUPPORTED,
-         "embedding_size", "4"},
+        {"\"model_type\":\"electra\"," BASE ",\"embedding_size\":4", MN_BAD_FILE, "embedding_size",
+         "4"},
         {LLAMA ",\"x\":\"\xe2\x82\"", MN_BAD_FILE, "config.json", "UTF-8"},
         {LLAMA ",\"x\":\"\xed\xa0\x80\"", MN_BAD_FILE, "config.json", "UTF-8"},
         {LLAMA ",\"x\":\"\xf0\x80\x80\x80\"", MN_BAD_FILE, "config.json", "UTF-8"},

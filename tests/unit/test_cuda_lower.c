@@ -50,7 +50,8 @@ static const struct {
     const char *model; /* how names of its fixtures begin */
     uint32_t op;
 } elsewhere[] = {
-    {"t5", MN_OP_ATTENTION}, /* contract 4: another sequence's rows, biases by distance */
+    {"t5", MN_OP_ATTENTION},    /* contract 4: another sequence's rows, biases by distance */
+    {"mpnet", MN_OP_ATTENTION}, /* contract 4: biases by distance */
 };
 
 static bool is_elsewhere(const char *what, uint32_t op) {

@@ -104,7 +104,7 @@ static void spell(const mn_graph *g, char *out, size_t cap) {
     out[g->n_nodes] = 0;
 }
 
-#define ATTENTION "N?LN{0,3}(R?|(RR)?N{0,2}K)ALN?S?"
+#define ATTENTION "N?(UL)?LN{0,3}(R?|(RR)?N{0,2}K)ALN?S?"
 #define CHOSEN "TMG(TMU)?MB"
 #define FORWARD "N?(LGL(NNLSN" CHOSEN "ND)?|LCL|L" CHOSEN "(LGL(LTB)?D)?)N?S?"
 /* mixers with a state; a gate behind attention; latent attention; a layer of one block alone */
@@ -127,9 +127,9 @@ static void check_order(void *order, const char *name, const mn_graph *g) {
 static void test_order(void **state) {
     (void)state;
     static const char pattern[] =
-        "^EN?S?(LNPDS)*(" ATTENTION "D" FORWARD "D(LGLND)?S?|" ATTENTION FORWARD "DD|" MIXER
+        "^EN?S?P?(LNPDS)*(" ATTENTION "D" FORWARD "D(LGLND)?S?|" ATTENTION FORWARD "DD|" MIXER
         "D" FORWARD "D|" BESIDE "|" ALONE ")+HN(LS?Z?Y)?$"
-        "|^EN(LN{0,2}(RR)?KALDN(LGL|LCL)DN)+H$"
+        "|^ENL?(LN{0,2}(RR)?KALDN(LGL|LCL)DN)+H$"
         "|^ES?(LNPDS)+NUL(LNB)+(" STREAMS ")+NULLN(LND)*BDSHN(LS?Z?Y)?$"
         "|^EE(NLKALDN(LGL|LCL)D)+N(NLKALDLNLKALDN(LGL|LCL)D)+HNLS?Y$";
     regex_t order;
