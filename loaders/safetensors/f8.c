@@ -4,14 +4,6 @@
 #include "families.h"
 #include <string.h>
 
-/* Strides of the scales in bytes; 0: shared. */
-typedef struct {
-    bool blocks, halves; /* halves: of gate and up, which are one tensor, each has its own */
-    int64_t expert;
-    int64_t row;
-    int64_t col;
-} f8_scales;
-
 /* How the scales s [.., R, C] lie over t [.., N, K]; false: in no way that is known. */
 static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_scales *out) {
     const int64_t N = t->dim[t->n_dim - 2];
@@ -195,6 +187,14 @@ static mn_status f8_check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, 
     if (scales_of(t, s, sc))
         return MN_OK;
     return bad_scales(t, s, err);
+}
+
+mn_status f8_scales_of(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed_tensor *stored,
+                       mn_parsed_tensor *scales, f8_scales *sc, mn_error *err) {
+    const mn_status status = plain_scales(p, stored, scales, err);
+    if (status)
+        return status;
+    return f8_check(t, scales, false, sc, err);
 }
 
 /* The tensor at `at` becomes one with planes, two if it is gate and up of all experts; the

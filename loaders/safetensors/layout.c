@@ -266,37 +266,6 @@ static mn_status regroup_qkv(mn_parsed *p, mn_parsed_tensor *t, const model_fact
     return MN_OK;
 }
 
-/* kv_b_proj [heads (nope + v), rank], of each head its rows of k, then of v: k_b_proj [heads, rank,
- * nope], with which q is multiplied instead of the keys, and v_b_proj [heads, v, rank]. */
-static mn_status split_latent(mn_parsed *p, const mn_parsed_tensor *t, const model_facts *facts,
-                              mn_error *err) {
-    static const char ending[] = "kv_b_proj.weight";
-    const mn_parsed_tensor both = *t;
-    const int64_t n = facts->n_head;
-    const int64_t v = facts->head_dim_v;
-    const int64_t each = both.dim[0] / n;
-    const int64_t nope = each - v;
-    const int64_t rank = both.dim[1];
-    if (both.n_dim != 2 || both.dim[0] % n || nope < 1)
-        return bad_shape(&both, "rows of k and of v for each head", err);
-    if (both.planes || both.dtype.block_elems != 1)
-        return mnl_fail(err, MN_UNSUPPORTED,
-                        "tensor '%.*s' (%s): the rows of k are read as columns; expected f32, f16 "
-                        "or bf16",
-                        MN_STR_ARG(both.native), mn_dtype_name(both.dtype.id));
-    const int64_t row = both.plane.stride[0];
-    const int64_t es = both.plane.stride[1];
-    mn_plane k = from(&both, 0);
-    set_dims(&k, 3, (int64_t[]){n, rank, nope}, (int64_t[]){each * row, es, row});
-    mn_status status =
-        half(p, &both, ending, "k_b_proj.weight", k, (int64_t[]){n, rank, nope}, 3, err);
-    if (status)
-        return status;
-    mn_plane values = from(&both, nope * row);
-    set_dims(&values, 3, (int64_t[]){n, v, rank}, (int64_t[]){each * row, row, es});
-    return half(p, &both, ending, "v_b_proj.weight", values, (int64_t[]){n, v, rank}, 3, err);
-}
-
 /* A vector that is stored as a matrix of one row. */
 static mn_status without_one(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     if (t->n_dim != 2 || t->dim[0] != 1)
@@ -416,7 +385,14 @@ static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const mo
     *read = s && s->n_dim;
     if (*read) {
         const uint64_t scales = (uint64_t)(s - p->tensors);
-        const mn_status status = f8_read(p, i, s, transposed(&p->tensors[i], facts->family), err);
+        const bool latent = facts->family->latent && mn_str_ends(name, "kv_b_proj.weight");
+        mn_status status;
+        if (latent)
+            status = latent_split_f8(p, i, s, facts, err);
+        else
+            status = f8_read(p, i, s, transposed(&p->tensors[i], facts->family), err);
+        if (latent)
+            hf_layout_drop(&p->tensors[i]);
         hf_layout_drop(&p->tensors[scales]);
         return status;
     }
@@ -601,7 +577,7 @@ static mn_status hf_layout_read_one(mn_parsed *p, const name_index *x, uint64_t 
     if (f->grouped_qkv && is_qkv)
         return regroup_qkv(p, t, facts, err);
     if (f->latent && mn_str_ends(t->native, "kv_b_proj.weight")) {
-        const mn_status status = split_latent(p, t, facts, err);
+        const mn_status status = latent_split(p, i, facts, err);
         hf_layout_drop(&p->tensors[i]);
         return status;
     }

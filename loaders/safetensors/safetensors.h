@@ -77,6 +77,22 @@ mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err);
 mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending);
 bool dtype_by_safetensors_name(const char *name, mn_dtype *out);
 extern const char safetensors_known_types[]; /* for messages */
+/* f8.c: how scales lie over a matrix: strides in bytes; 0: shared. */
+typedef struct {
+    bool blocks, halves; /* halves: of gate and up, which are one tensor, each has its own */
+    int64_t expert;
+    int64_t row;
+    int64_t col;
+} f8_scales;
+/* Of matrix t with its scales as stored, which become ones of floats; an error where they do not
+ * fit. */
+mn_status f8_scales_of(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed_tensor *stored,
+                       mn_parsed_tensor *scales, f8_scales *sc, mn_error *err);
+/* latent.c: kv_b_proj at `at` becomes two tensors, which are appended; the caller drops it. _f8:
+ * with its scales. */
+mn_status latent_split(mn_parsed *p, uint64_t at, const model_facts *facts, mn_error *err);
+mn_status latent_split_f8(mn_parsed *p, uint64_t at, const mn_parsed_tensor *stored,
+                          const model_facts *facts, mn_error *err);
 /* f8.c: tensor `at` and its scales s described as one; of gate and up stored as one two, the second
  * appended. s stays where it is. */
 mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,

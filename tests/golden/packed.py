@@ -78,6 +78,8 @@ def build(c, pack, rng, of=shapes):
         if c["model_type"].startswith("qwen3"):
             norm(layer + "self_attn.q_norm", c["head_dim"])
             norm(layer + "self_attn.k_norm", c["head_dim"])
+        if "kv_lora_rank" in c:
+            norm(layer + "self_attn.kv_a_layernorm", c["kv_lora_rank"])
         for name, shape in of(c).items():
             matrix(layer + name, shape)
     return packed, plain
@@ -317,6 +319,27 @@ def f8_experts():
     compare("f8 experts of more blocks of rows than of columns", high, fp8, f8("F32", ".weight_scale_inv", blocks), of=experts_of(high, False))
 
 
+def latent_shapes(c):
+    """Of DeepSeek V3: kv_b_proj has of each head its rows of k, then of v."""
+    d, f, n = c["hidden_size"], c["moe_intermediate_size"], c["num_attention_heads"]
+    rank, nope, rope, v = c["kv_lora_rank"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    out = {"self_attn.q_proj": (n * (nope + rope), d), "self_attn.kv_a_proj_with_mqa": (rank + rope, d), "self_attn.kv_b_proj": (n * (nope + v), rank),
+           "self_attn.o_proj": (d, n * v), "mlp.gate": (c["n_routed_experts"], d)}
+    for e in range(c["n_routed_experts"]):
+        out.update({"mlp.experts.%d.%s_proj" % (e, what): shape for what, shape in (("gate", (f, d)), ("up", (f, d)), ("down", (d, f)))})
+    return out
+
+
+def f8_latent(fp8):
+    """Heads of k that end at borders of blocks, where both products stay F8, and heads that do not."""
+    for what, nope, v, rank in (("", 128, 128, 256), (", two blocks of k", 256, 128, 128), (", heads inside of blocks", 64, 192, 128), (", odd heads", 24, 20, 128)):
+        c = config("deepseek_v3", num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=None, kv_lora_rank=rank, qk_nope_head_dim=nope,
+                   qk_rope_head_dim=16, v_head_dim=v, first_k_dense_replace=0, n_routed_experts=2, num_experts_per_tok=1, n_shared_experts=0, n_group=1, topk_group=1, moe_intermediate_size=128)
+        compare("f8 of latent attention" + what, c, fp8, f8("F32", ".weight_scale_inv", blocks), of=latent_shapes)
+    compare("f8 of latent attention, a scale for each row", c, {"quantization_config": {"quant_method": "fbgemm_fp8"}},
+            f8("BF16", ".weight_scale", lambda s: (1, s[1], [s[0], 1])), of=latent_shapes)
+
+
 def f8_all():
     f8_experts()
     wide = config("llama", num_hidden_layers=1, hidden_size=256, intermediate_size=384, head_dim=48, num_attention_heads=8)  # k and v: 96 rows
@@ -325,6 +348,7 @@ def f8_all():
     rows = {"quantization_config": {"quant_method": "fbgemm_fp8"}}
     plain = {"quantization_config": {"quant_method": "fp8"}}
     tensors = {"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"]}}
+    f8_latent(fp8)
     compare("f8 in blocks of 128, named as scales of rows are", wide, tensors, f8("BF16", ".weight_scale", blocks))
     compare("f8, one scale named as that of blocks is", wide, plain, f8("BF16", ".weight_scale_inv", lambda s: (s[0], s[1], [])))
     compare("f8 in blocks of 128, scales behind their weights", wide, fp8, f8("F32", ".weight_scale_inv", blocks), order=dict)
