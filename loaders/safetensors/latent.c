@@ -1,5 +1,5 @@
-/* latent.c -- kv_b_proj [heads (nope + v), rank] of latent attention, of each head its rows of k, then
- * of v, as the two tensors that graphs read: k_b_proj [heads, rank, nope], with which q is
+/* latent.c -- kv_b_proj [heads (nope + v), rank] of latent attention, of each head its rows of k,
+ * then of v, as the two tensors that graphs read: k_b_proj [heads, rank, nope], with which q is
  * multiplied instead of the keys, and v_b_proj [heads, v, rank].
  *
  * Plain numbers stay where they lie: the planes have other strides. So do blocks of F8 where heads

@@ -1,8 +1,8 @@
 /* arch_bert.c -- encoders that embed texts: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019),
  * XLM-R (Conneau et al. 2020): every row sees the whole text, norms follow the sums, positions are
- * learned; of MPNet (Song et al. 2020) logits have a bias by distance. Nomic's BERT (2024) rotates instead, and has a gated MLP; ModernBERT (Warner et al.
- * 2024) has norms in front of its blocks, and most of its layers see a window. The output is the
- * hidden states. */
+ * learned; attention of MPNet (Song et al. 2020) has a bias by distance. Nomic's BERT (2024)
+ * rotates instead, and has a gated MLP; ModernBERT (Warner et al. 2024) has norms in front of its
+ * blocks, and most of its layers see a window. The output is the hidden states. */
 #include "graph/arch.h"
 
 /* norm(x + y) */

@@ -546,7 +546,8 @@ static mn_status read_growth(const mn_hp_reader *r, const arch_facts *f, mn_hpar
     return st;
 }
 
-/* The four numbers of xIELU, by layer; keys of GGUF without the architecture's name. Those of x^2 are softplus(alpha_p) and beta + softplus(alpha_n). */
+/* The four numbers of xIELU, by layer; keys of GGUF without the architecture's name. The factors of
+ * x^2 are softplus(alpha_p) and beta + softplus(alpha_n). */
 static mn_status read_xielu(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
     static const struct {
         const char *key;
