@@ -224,6 +224,7 @@ def test_hangs():
 # ---- plugins of ours ----
 NO_KERNELS = ("numeric.lookup",)  # of OpenCL, yet
 NO_WRAP = ("call.wrap",)  # GPUs of ours take no memory of the host as their own
+NO_ROOMS = ("experts.same", "experts.room", "experts.wrong")  # nor have they mn.x.experts/1, a draft
 
 
 def test_passes(path):
@@ -233,7 +234,7 @@ def test_passes(path):
             assert not failed(r), failed(r)
             print("no OpenCL driver (PoCL: pocl-opencl-icd): skipped")
             sys.exit(77)
-        skipped = [rule["id"] for rule in r["rules"] if rule["status"] not in ("ok", "failed") and rule["id"] not in NO_KERNELS + NO_WRAP]
+        skipped = [rule["id"] for rule in r["rules"] if rule["status"] not in ("ok", "failed") and rule["id"] not in NO_KERNELS + NO_WRAP + NO_ROOMS]
         assert not skipped, skipped
     for rule in r["rules"]:
         if rule["status"] != "ok":
@@ -252,7 +253,7 @@ def test_passes_but_numbers(path):
     r = report(path, "--limit", "300")
     bad = {name: why for name, why in failed(r).items() if not name.startswith("numeric.") and name not in NUMBERS}
     assert not bad, bad
-    skipped = [rule["id"] for rule in r["rules"] if rule["status"] == "skipped" and rule["id"] not in NO_WRAP]
+    skipped = [rule["id"] for rule in r["rules"] if rule["status"] == "skipped" and rule["id"] not in NO_WRAP + NO_ROOMS]
     assert r["passed"] > 60 and not skipped, (r["passed"], skipped)
 
 
