@@ -61,6 +61,8 @@ static mn_status store_all(mover *m, mn_error *err) {
     m->first = case_groups(m->shape, LAYERS, 7);
     if (!m->first || m->first->failed)
         return MN_OUT_OF_MEMORY;
+    if (!case_supported(m->on, m->first))
+        return MN_UNSUPPORTED;
     for (uint32_t i = 0; i < CASE_GROUPS; i++)
         m->first->kv[i].pages = 2 * pages_of(&m->shape[i]) + 1;
     mn_status st = case_open(m->on, m->first, MN_PRECISION_EXACT, &m->plan, err);
@@ -244,7 +246,8 @@ static void moves_of_types(numeric *n) {
     for (uint32_t i = 0; i < sizeof types / sizeof *types && !check_over(n->c); i++)
         moves_of_type(n, types[i]);
     if (!n->n_cases)
-        check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION");
+        check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION%s",
+                   check_no_text(&n->plugin));
 }
 
 void check_numeric_kv_moves(check *c) {
