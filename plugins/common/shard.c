@@ -75,6 +75,7 @@ static void cut_weight(mnp_shard *s, uint32_t node, uint32_t operand, int32_t di
         return;
     const uint32_t source = (uint32_t)t;
     int32_t *to = &s->operands[n->in_off + operand];
+    s->decided[n->in_off + operand] = true;
     if (!s->placed[source]) {
         s->placed[source] = true;
         set_piece(s, source, source, dim, shares);
@@ -519,9 +520,7 @@ static void place_rest(mnp_shard *s) {
     for (int32_t t; (t = mnp_next_weight(s->g, s->hi, &at, &node)) >= 0;) {
         const mn_node *n = mnp_node(s->g, node);
         const uint32_t operand = at.operand - 1;
-        const bool is_cut = s->pieces[t].dim >= 0 && s->placed[t];
-        const bool is_decided = s->operands[n->in_off + operand] != t;
-        if (!is_cut && !is_decided)
+        if (!s->decided[n->in_off + operand])
             cut_weight(s, node, operand, -1, NULL);
     }
 }
@@ -585,13 +584,15 @@ static mn_status shard_begin(mnp_shard *s, mn_error *err) {
     s->shares = mnp_new(s->host, s->room * shares);
     s->operands = mnp_new(s->host, g->n_operands * sizeof *s->operands);
     s->first_only = mnp_new(s->host, g->n_operands * sizeof *s->first_only);
+    s->decided = mnp_new(s->host, g->n_operands * sizeof *s->decided);
     s->placed = mnp_new(s->host, g->n_tensors * sizeof *s->placed);
     s->how = mnp_new(s->host, g->n_nodes * sizeof *s->how);
     s->kv = mnp_new(s->host, g->n_nodes * shares);
     s->uses = mnp_new(s->host, g->n_tensors * sizeof *s->uses);
     s->exchanges = mnp_new(s->host, 2 * (uint64_t)g->n_operands * sizeof *s->exchanges);
     const bool has_tensors = s->pieces && s->shares && s->placed && s->uses;
-    const bool has_nodes = s->operands && s->first_only && s->how && s->kv && s->exchanges;
+    const bool has_nodes =
+        s->operands && s->first_only && s->decided && s->how && s->kv && s->exchanges;
     if (!has_tensors || !has_nodes)
         return mnp_fail_memory(err, s->room * shares, "the plan of a group");
     memcpy(s->operands, g->operands, g->n_operands * sizeof *s->operands);
@@ -639,7 +640,7 @@ void mnp_shard_free(mnp_shard *s) {
     void *const arrays[] = {
         s->pieces, s->shares, s->operands,  s->first_only, s->placed,  s->how,
         s->kv,     s->uses,   s->exchanges, s->graphs,     s->tensors, s->member_operands,
-        s->attrs,  s->names,  s->memory,    s->params,     s->layers};
+        s->attrs,  s->names,  s->memory,    s->params,     s->layers,  s->decided};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         mnp_delete(s->host, arrays[i]);
     mnp_delete(s->host, s);

@@ -19,6 +19,7 @@ struct mnp_shard {
     mnp_share *shares;        /* [room][n] */
     int32_t *operands;        /* [n_operands] */
     bool *first_only;         /* [n_operands] absent except on member 0: biases of sums */
+    bool *decided;            /* [n_operands] of a weight: which piece of it the node reads */
     bool *placed;             /* [n_tensors of the graph] a weight whose first piece is decided */
     uint8_t *how;             /* [n_nodes] SHARD_ROWS, ... */
     mnp_share *kv;            /* [n_nodes][n] KV heads of a divided ATTENTION; else zeros */
