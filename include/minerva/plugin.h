@@ -695,8 +695,9 @@ typedef struct {
 } mn_memory_layer;
 typedef struct {
     uint32_t size, group, kind; /* kind: MN_MEMORY_* */
-    /* PAGED: MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else
-     * f16 */
+    /* PAGED: MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE: f32 if the mn_compile that
+     * memory_layout got says MN_PRECISION_EXACT (or AUTO, and its estimate says so), else f16; the
+     * plugin keeps what it chose in the cookie */
     uint32_t k_dtype, v_dtype;
     uint32_t n_layers, layer_stride, pad;
     /* each once; a layer's place in a page follows from its index here */
@@ -715,8 +716,8 @@ typedef struct {
     const mn_memory_params *params;
     const mn_memory_layout *layout;
 } mn_memory_use;
-/* The first n_tokens of a page, of STATE the page; no page is both source and destination of one
- * call. */
+/* The first n_tokens of a page, of STATE the page; positions behind them in dst_page are undefined
+ * afterwards. No page is both source and destination of one call. */
 typedef struct {
     uint32_t src_page, dst_page, n_tokens, pad;
 } mn_page_copy;
@@ -748,8 +749,8 @@ typedef struct {
     uint32_t n_sets, pad;
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
-/* of weights_open and estimate: a tensor may be put again after the seal. The set keeps copies of
- * its own, MN_KEPT_ALIASED is not set */
+/* of weights_open and estimate, and of no meaning elsewhere: a tensor may be put again after the
+ * seal. The set keeps copies of its own, MN_KEPT_ALIASED is not set */
 #define MN_COMPILE_UPDATES 2u
 
 /* in this class the results of a row have the same bits, whatever other rows the step has */
@@ -930,8 +931,10 @@ typedef struct {
     mn_status(MN_CALL *wait)(mn_event *, uint64_t timeout_ns, mn_error *);
     mn_status(MN_CALL *queue_wait)(mn_queue *, mn_event *, mn_error *);
     void(MN_CALL *event_free)(mn_event *);
-    /* optional. Calls fn(arg, status) once, when the event is complete, with the status that wait
-     * would return: from a thread of the plugin, or before it returns. fn calls no function of the
+    /* optional; any thread, also while another waits. Calls fn(arg, status) once, when the event is
+     * complete, with the status that wait would return (MN_CANCELLED after abort): from a thread of
+     * the plugin, or before it returns. Each of several calls has its own; none if it returns an
+     * error. fn calls no function of the
      * plugin. The event may be freed meanwhile; the device is closed when all have been called */
     mn_status(MN_CALL *event_on_ready)(mn_event *, void(MN_CALL *fn)(void *arg, mn_status),
                                        void *arg, mn_error *);
@@ -944,8 +947,9 @@ typedef struct {
     mn_status(MN_CALL *weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
     /* each tensor once (else MN_INVALID); a tensor that the segment does not read returns MN_OK.
      * With MN_COMPILE_UPDATES also after the seal, whole, with the type and dims of before, one
-     * thread at a time: steps that are enqueued later read the new values, and steps of other
-     * queues are over before the call.
+     * thread at a time, while no program of another thread reads the set: steps that are
+     * enqueued later read the new values, those before the old ones; steps of other queues are
+     * over before the call. After an error the tensor's values are undefined until a put succeeds.
      * One thread at a time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next
      * weight before the event of the last one */
     mn_status(MN_CALL *weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
@@ -1014,13 +1018,14 @@ typedef struct {
     uint32_t size, page;
     uint32_t n_tokens; /* PAGED: the first ones of the page, 1 to page_tokens; STATE: 0 */
     uint32_t pad;
-    const mn_memory_params *params;
+    const mn_memory_params *params; /* where dim_v is 0 there is no V */
     const mn_memory_layout *layout; /* the unchanged output of memory_layout for params */
     mn_buffer *memory;              /* of the group */
-    mn_buffer *host;                /* HOST_PINNED */
+    mn_buffer *host;                /* HOST_PINNED, or from wrap */
     uint64_t offset;                /* in host, a multiple of 4 */
 } mn_kv_page;
-/* In queue order; host is written, or read, when the event is complete. A group of devices may say
+/* In queue order; host is written, or read, when the event is complete. A page or n_tokens out of
+ * range, or a host range that is too short: MN_INVALID. A group of devices may say
  * MN_UNSUPPORTED. */
 typedef struct {
     uint32_t size, flags;
@@ -1030,8 +1035,9 @@ typedef struct {
 } mn_kv_moves; /* "mn.kv/1" */
 
 /* ---- "mn.x.experts/1", a draft beside a backend: sets that hold some of the experts ---------- */
-/* A weight [E, N, K] of MOE_LINEAR nodes that have RESIDENT, of which the set has memory for `room`
- * experts, 1 to E - 1. Its biases are held whole. */
+/* A weight [E, N, K] of MOE_LINEAR nodes that have RESIDENT (else MN_INVALID), of which the set has
+ * memory for `room` experts, 1 to E - 1. Its biases are held whole. The room's bytes are its share
+ * of the weight's, which `estimate` counts whole. */
 typedef struct {
     uint32_t tensor, room;
 } mn_experts_room;
@@ -1043,8 +1049,9 @@ typedef struct {
                              uint32_t stride, mn_weights **, mn_error *);
     /* After the seal: the experts of the tensor join those that are there, in queue order; src is
      * the whole tensor, and is read until the event. One that is there already is not read again.
-     * No room for all: MN_OUT_OF_MEMORY, and nothing has changed. The host sets RESIDENT for steps
-     * that it enqueues later */
+     * No room for all: MN_OUT_OF_MEMORY, and nothing has changed. experts, which is read during the
+     * call: each in [0, E), once. The host sets RESIDENT for steps that it enqueues later; steps of
+     * other queues are over before the call, here and in drop */
     mn_status(MN_CALL *bring)(mn_weights *, mn_queue *, const mn_weight_src *src,
                               const int32_t *experts, uint32_t n, mn_event **, mn_error *);
     /* No step that is enqueued later computes them. One that is not there: MN_INVALID */
@@ -1096,7 +1103,10 @@ typedef struct {
  * type, the host unpacks weights by to_f32. */
 typedef struct {
     uint32_t size, pad;
-    mn_str name; /* "vendor.q3x": a letter first, then [a-z0-9_.] with at least one '.' */
+    /* "vendor.q3x": a letter first, then [a-z0-9_.] with at least one '.'; "mn." is ours */
+    mn_str name;
+    /* of several planes DATA is the first; the others have the kinds and the order that the loader
+     * gives them in mn_tensor_info.planes */
     mn_dtype dtype;
     /* Elements of blocks [block, block + n_blocks) of one row. planes: n_planes, of that row alone:
      * ptr at its first block, dim[0] its values, stride[0] from one block to the next. Any thread.

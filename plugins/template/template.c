@@ -182,10 +182,9 @@ static mn_status reason(void *self, uint32_t number, char *buf, uint32_t cap) {
     return MN_OK;
 }
 
-/* ---- the table
- * ----------------------------------------------------------------------------------- What plugin.h
- * calls optional may be NULL, or not covered by size: device_memory, self_test, reason, wrap,
- * abort, program_save and context_prepare. */
+/* ---- the table -------------------------------------------------------------------------------
+ * What plugin.h calls optional may be NULL, or not covered by size: device_memory, self_test,
+ * reason, wrap, event_on_ready, abort, program_save and context_prepare. */
 static const mn_backend backend = {
     .size = sizeof backend,
     .device_count = device_count,

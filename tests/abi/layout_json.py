@@ -17,6 +17,7 @@ def layout(h):
         "structs": {name: {"size": h.facts[name][0], "fields": [
             {"name": f, "type": t, "offset": h.facts["%s.%s" % (name, f)][0], "size": h.facts["%s.%s" % (name, f)][1]} for f, t in fields]}
             for name, fields in h.structs.items()},
+        "version": {name: int(re.search(r"#define %s (0x[0-9a-fA-F]+)" % name, h.text).group(1), 16) for name in ("MN_ABI_VERSION", "MN_ABI_OLDEST")},
         "constants": {name: h.facts[name][0] for name in h.constants if name in h.facts},
         "strings": {name: value.strip('"') for name, value in h.strings.items()},
         "dtypes": [dict(zip(("name", "id", "block_elems", "block_bytes", "n_planes"), [row[0]] + [int(n) for n in row[1:]])) for row in types if row[0] != "name"],
