@@ -18,24 +18,24 @@
  *     frozen by a test. Pads, and `flags` for which this header has no constants, are 0.
  * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS.
  *     Meanings never change.
- * R4  Caller-allocated outputs arrive with size = capacity. The callee fills min(capacity, its own
- *     size) and sets size.
+ * R4  The caller allocates an output struct and sets size to its capacity. The callee fills
+ *     min(capacity, its own size) and sets size.
  * R5  Fixed-width integers and IEEE floats only, no enum, bool, long, size_t or bit-field.
  *     A kind, flag, role, class or type that this side does not know is MN_UNSUPPORTED, never
  *     MN_INVALID, so that new ones can be added later.
  * R6  Memory is freed by the side that allocated it. No exception, longjmp or signal handler leaves
- *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL. A
- *     handle is never NULL, but events and the weights of mn_compile; a pointer whose length or
- *     number is 0 may be. A handle of one plugin is never given to another.
+ *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL. No
+ *     handle is NULL, except events and mn_compile.weights. A pointer whose length or number is 0
+ *     may be NULL. A handle of one plugin is never given to another.
  *     Memory that is passed as const, and everything that it points to as const, is read-only: a
  *     write there may end the process. It is valid during the call, unless documented otherwise.
  * R7  A plugin uses no symbol of the host: all functions that it may call are in mn_host.
  * R8  Threads: plugin, device and program functions are called from any thread; a queue, a context
  *     and a weight set from one thread at a time; a buffer and an event from any one thread at a
  *     time; a sealed set is read by programs on any threads. Lifetimes: children are freed before
- *     parents, events by whoever received them. The host frees or rebinds a buffer, context, weight
- *     set or program only when the events of the work that uses it are complete, or after abort, or
- *     when the device is lost.
+ *     parents; the receiver of an event frees it. The host frees or rebinds a buffer, context,
+ *     weight set or program only when the events of the work that uses it are complete, or after
+ *     abort, or when the device is lost.
  * R9  Below 1.0, host and plugin must have the same minor. From 1.0 (the freeze) on, different
  *     minors work together, whichever side is newer, if the majors are equal, host.abi >= the
  *     plugin's MN_ABI_OLDEST, and host.abi_min <= the plugin's MN_ABI_VERSION.
@@ -44,10 +44,10 @@
  *     is never NULL; a field behind `size` is 0, and 0 is the behaviour before the field existed.
  *     A field, flag or value that the plugin does not know and that is not 0 is MN_UNSUPPORTED,
  *     unless the field is documented as a wish.
- * R11 A plugin shares its process with the host and with other plugins. Signal handlers and masks,
- *     the floating-point state, the locale, the working folder and the environment are after a call
- *     as they were before it. A child that a plugin forks calls nothing but exec or _exit. Hosts
- *     and plugins are 64-bit and little-endian.
+ * R11 A plugin shares its process with the host and with other plugins. A call leaves signal
+ *     handlers and masks, the floating-point state, the locale, the working folder and the
+ *     environment unchanged. A child that a plugin forks calls nothing but exec or _exit. Hosts and
+ *     plugins are 64-bit and little-endian.
  * R12 Vendors own the ids of operations, types and kinds of planes with bit 31 set, the flags from
  *     bit 48 of a 64-bit field on, the codes from 0x800000 on within a class of status, and
  *     interfaces under a domain of theirs (com.vendor.thing/1). mn.x.NAME/n is a draft of ours,
@@ -62,7 +62,8 @@ extern "C" {
 
 /* A version is major << 16 | minor. These are literals, usable in #if and by other languages. */
 #define MN_ABI_VERSION 0x0000000a
-/* The oldest version that this one works with: itself below 1.0, then 1.0 (R9). */
+/* The oldest version that this version works with: below 1.0 this version itself, from 1.0 on 1.0
+ * (R9). */
 #define MN_ABI_OLDEST 0x0000000a
 #define MN_ABI(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
 /* The calling convention, at every function pointer: the platform's own for C. Empty on all
@@ -198,17 +199,17 @@ typedef struct {
 typedef struct {
     uint32_t size, flags;
     /* name: name of the entry, among the entries of this plugin; stamp: what it was made from
-     * (versions, digests, options). *data: the bytes that were last written under this name, if the
-     * stamp is equal; the caller releases them by mn_host.release. MN_END: there is no entry, its
+     * (versions, digests, options). *data: the last bytes written under this name, if their stamp
+     * equals `stamp`; the caller releases them by mn_host.release. MN_END: there is no entry, its
      * stamp differs, or it is damaged: make the data again */
     mn_status(MN_CALL *read)(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes);
     /* Replaces the whole entry. More than `most` bytes: MN_INVALID. After an error the plugin goes
      * on without the cache. */
     mn_status(MN_CALL *write)(void *self, mn_str name, mn_str stamp, const void *data,
                               uint64_t bytes);
-    uint64_t most; /* bytes of an entry */
-    /* As read, in place: *data is read-only, aligned to 64 bytes, and stays until unmap, which gets
-     * the same pointer; a write of the entry meanwhile does not change it. */
+    uint64_t most; /* maximum bytes of an entry */
+    /* As read, without a copy: *data is read-only, aligned to 64 bytes, and valid until unmap gets
+     * the same pointer. A write of the entry meanwhile does not change *data. */
     mn_status(MN_CALL *map)(void *self, mn_str name, mn_str stamp, const void **data,
                             uint64_t *bytes);
     void(MN_CALL *unmap)(void *self, const void *data);
@@ -358,15 +359,15 @@ typedef struct {
 /* SHAPE symbols are the amount of computation (n_tokens, n_outputs, n_seqs): the host rounds them
  * up to buckets (mn_estimate.row_grain); padded rows have no effect. BOUND symbols are a maximum
  * only (KV length): tensors are laid out by the maximum; the actual values are in device tensors
- * and change without a new capture. The value that execute gets for a BOUND symbol is a bound for
- * this step: the longest sequence in it, rounded up; a plugin may divide its work by it. FACT
+ * and change without a new capture. At execute the value of a BOUND symbol is a bound for this
+ * step: its longest sequence, rounded up. A plugin may divide its work by this value. FACT
  * symbols are not sizes. A derived symbol is base * mul + add; base is a lower index. Arrays of
  * symbol values are [n_symbols]; entries of derived symbols are ignored. A dim of a BOUND symbol
  * always counts its maximum; a SHAPE value may be 0. Buffers have the size of the bucket; rows
  * behind a SHAPE value are not written.
  *
- * Combinations that the host uses (T n_tokens, O n_outputs, Q n_seqs): n_outputs is 0, or the
- * value of n_seqs, or that of n_tokens, each limited to its maximum. In steps of few rows n_seqs is
+ * Combinations that the host uses (T n_tokens, O n_outputs, Q n_seqs): n_outputs is 0, or the value
+ * of n_seqs, or the value of n_tokens, each limited to its maximum. In steps of few rows n_seqs is
  * n_tokens, too; entries without rows are padding. The FACT seq_rows is 1 when each sequence of the
  * step has one row (then n_seqs = n_tokens), else its maximum. */
 #define MN_SYMBOL_SHAPE 1u
@@ -389,9 +390,9 @@ typedef struct {
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM]; /* dim[0] outermost; < 0: symbol ~dim */
     uint32_t n_dim, role;
-    /* the tensor that this one is a view of, which is no view itself and has the same dtype; offset
-     * and stride below, in elements, not negative; -1 = no view. The host binds the viewed tensor,
-     * or puts it as a weight, not the view */
+    /* The viewed tensor, which is no view and has the same dtype; -1 = this tensor is no view.
+     * offset and stride below are in elements and not negative. The host binds (or puts as a
+     * weight) the viewed tensor, never the view. */
     int32_t alias_of, pad;
     int64_t offset, stride[MN_MAX_DIM];
     mn_str name;
@@ -673,13 +674,13 @@ typedef struct {
  * (attribute GROUP of their nodes), which has one buffer of n_pages * page_bytes bytes; the plugin
  * defines what is in a page, and a page has its part of every layer of the group. A group is
  *   PAGED  keys and values (KV_STORE, ATTENTION): a page holds page_tokens positions. The input
- *          PAGES names the pages of each slot; of those that the host has freed the entry is -1: no
- *          row of the step attends to their positions, and no plugin reads them
+ *          PAGES names the pages of each slot. The entry of a freed page is -1: no row of the step
+ *          attends to its positions, and no plugin reads it.
  *   STATE  numbers that each row of a sequence replaces (CONV_STATE, SSM_SCAN, GATED_DELTA): a page
  *          holds the state of one sequence behind one position. The input STATES names two pages of
- *          each slot: the step begins with the first (-1: with zeros), and leaves the second as it
- *          is behind the last row; both may be one page, and neither is a
- *          page that another slot of the step leaves. Pages that are kept are snapshots
+ *          each slot: the step reads the first (-1: zeros) and writes into the second the state
+ *          behind its last row. Both may be the same page. Neither is a page that the step writes
+ *          for another slot. Pages that are kept are snapshots
  * The host states the layers, asks for the layout once, makes the buffer, and gives both to each
  * program that stores or reads: programs of several segments and graphs may share one group, a node
  * may read what another program stored, and several ATTENTION nodes may read one layer. */
@@ -710,14 +711,14 @@ typedef struct {
     uint64_t page_bytes, flags; /* MN_MEMORY_ZEROED */
     uint64_t cookie;            /* for the plugin */
 } mn_memory_layout;
-/* A group of mn_compile. layout: the unchanged output of memory_layout for the same parameters, for
- * whatever segment or graph it was asked; NULL but in compile. */
+/* A group of mn_compile. layout: the unchanged output of memory_layout for the same parameters, of
+ * any segment or graph; NULL except in compile. */
 typedef struct {
     const mn_memory_params *params;
     const mn_memory_layout *layout;
 } mn_memory_use;
-/* The first n_tokens of a page, of STATE the page; positions behind them in dst_page are undefined
- * afterwards. No page is both source and destination of one call. */
+/* The first n_tokens positions of a page; with STATE the whole page; positions behind them in
+ * dst_page are undefined afterwards. No page is both source and destination of one call. */
 typedef struct {
     uint32_t src_page, dst_page, n_tokens, pad;
 } mn_page_copy;
@@ -738,8 +739,8 @@ typedef struct {
      * several graphs may share one set. A set that does not match is MN_UNSUPPORTED. */
     mn_weights *weights;
     mn_str cache; /* the output of an earlier program_save, or empty */
-    /* each group whose layers nodes of the segment store or read, once; a group or layer that is
-     * missing is MN_INVALID, others are not looked at */
+    /* one entry for each group that nodes of the segment store or read. A missing group or layer is
+     * MN_INVALID; further ones are ignored */
     const mn_memory_use *memory;
     uint32_t n_memory, memory_stride;
     uint64_t flags; /* MN_COMPILE_* */
@@ -759,9 +760,9 @@ typedef struct {
     /* precision: the class that the device would use: the requested class or a finer one; for AUTO
      * the device's fastest class for these weights */
     uint32_t size, precision;
-    /* upper bounds in bytes. weights: those that are used in place however they are stored count 0;
-     * scratch: of one context;
-     * host_pinned: memory of the plugin; import_peak: memory beyond weights during the import */
+    /* upper bounds in bytes. weights: a weight that is used in place counts 0; scratch: of one
+     * context; host_pinned: memory of the plugin; import_peak: memory beyond weights during the
+     * import */
     uint64_t weights, scratch, host_pinned, import_peak;
     double decode_us, prefill_us; /* one token of one sequence; 512 tokens; 0 = unknown */
     /* SHAPE symbols are rounded up to powers of two below row_grain, to its multiples from it
@@ -778,8 +779,8 @@ typedef struct {
 #define MN_PLANE_PICK 5u         /* I32, a value per column: which scale and bias of its row */
 typedef struct {
     const void *ptr; /* inside a mapped file, or a block of the loader's (mn_tensor_info) */
-    /* from ptr to the end of the last block that the strides reach: of interleaved weights more
-     * than the data, and planes of different tensors may overlap */
+    /* from ptr to the end of the last block that the strides reach. For interleaved weights that is
+     * more than the data, and planes of different tensors may overlap */
     uint64_t bytes;
     /* dtype: for a DATA plane the dtype of the tensor (MN_Q8_0), else the dtype of the plane's
      * values; the dtype defines the order of nibbles */
@@ -831,8 +832,8 @@ typedef struct {
 
 typedef struct {
     uint32_t size, flags;
-    /* not empty: mn_device_info.uid of the device that is meant, as another process may have listed
-     * it; MN_NO_DEVICE if device i is another one here */
+    /* not empty: the mn_device_info.uid that the device must have, since another process may have
+     * listed it; MN_NO_DEVICE: device i of this process has another uid */
     mn_str uid;
 } mn_open_params;
 
@@ -842,8 +843,8 @@ typedef struct {
 } mn_context_params;
 
 /* A 32-bit word in a HOST_PINNED buffer, or one from wrap, of the device that executes; offset: a
- * multiple of 4. A wait is an acquire, a write a release: what a step wrote is seen by whoever saw
- * its signals. */
+ * multiple of 4. A wait is an acquire, a write a release: a reader that has seen a step's signals
+ * sees all that the step wrote. */
 typedef struct {
     mn_buffer *buffer;
     uint64_t offset;
@@ -867,9 +868,9 @@ typedef struct {
     const mn_word *waits, *signals;
     uint32_t n_waits, n_signals, word_stride;
     int32_t priority; /* a wish, on top of the queue's */
-    /* a wish: mn_host.now_ns at which the result is of no use any more. A step that has not begun
-     * by then may be dropped: execute returns MN_TOO_LATE, or wait for its event does; no state is
-     * touched, and later steps of the queue run. 0: none */
+    /* a wish: the time (mn_host.now_ns) from which on the result is useless. A step that has not
+     * begun by then may be dropped: execute returns MN_TOO_LATE, or wait for its event does; no
+     * state is touched, and later steps of the queue run. 0: none */
     uint64_t deadline_ns;
 } mn_step;
 
@@ -951,13 +952,13 @@ typedef struct {
      * enqueued later read the new values, those before the old ones; steps of other queues are
      * over before the call. After an error the tensor's values are undefined until a put succeeds.
      * One thread at a time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next
-     * weight before the event of the last one */
+     * weight before the event of the last weight is complete */
     mn_status(MN_CALL *weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
                                     mn_error *);
     /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
     mn_status(MN_CALL *weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);
     void(MN_CALL *weights_free)(mn_weights *);
-    /* ---- memory of sequences: contents opaque; what stores and what reads a layer is on one
+    /* ---- memory of sequences: contents opaque; all nodes that store or read a layer are on one
      * device ---- */
     /* Of a group of mn_compile.memory. A function of its parameters and of the class; of the
      * segment only where the device is a group (mn.group/1). */
@@ -1063,8 +1064,9 @@ typedef struct {
 /* The group is an mn_device like others: the plugin shards weights and KV over its members and
  * owns the collectives; the host sees one device, one queue order and one set of buffers.
  * Results are those of one device, the same bits from run to run. Sizes count one member: alloc
- * takes its bytes on each (pinned: once), device_memory returns the least, estimate and page_bytes
- * the largest share. device_close closes the group, which is lost with any member. */
+ * allocates its bytes on each member (pinned memory: once), device_memory returns the least memory
+ * of a member, estimate and page_bytes the largest share. device_close closes the group, which is
+ * lost with any member. */
 typedef struct {
     uint32_t size, flags;
     /* members: n >= 2 different indices of device_info, in the order of ranks. MN_UNSUPPORTED:
@@ -1108,9 +1110,9 @@ typedef struct {
     /* of several planes DATA is the first; the others have the kinds and the order that the loader
      * gives them in mn_tensor_info.planes */
     mn_dtype dtype;
-    /* Elements of blocks [block, block + n_blocks) of one row. planes: n_planes, of that row alone:
-     * ptr at its first block, dim[0] its values, stride[0] from one block to the next. Any thread.
-     * A backend may leave it NULL */
+    /* Elements of blocks [block, block + n_blocks) of one row. planes [n_planes] describe that row
+     * only: ptr is its first block, dim[0] the number of its values, stride[0] the bytes from one
+     * block to the next. Any thread. A backend may leave it NULL */
     mn_status(MN_CALL *to_f32)(void *self, const mn_plane *planes, uint32_t n_planes,
                                uint64_t block, uint64_t n_blocks, float *out);
 } mn_type;
