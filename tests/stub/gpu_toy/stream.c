@@ -195,7 +195,8 @@ mn_status toy_copy_on(mn_queue *q, mng_ref to, mng_ref from, uint64_t n, mn_erro
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
-/* A device that is lost computes nothing; its events pass, so that nothing waits for ever. */
+/* A device that is lost computes and copies nothing, as its memory may be freed; its events pass,
+ * so that nothing waits for ever. */
 static void run_command(mn_queue *q, const toy_command *c) {
     mn_device *d = q->base.dev;
     switch (c->what) {
@@ -205,10 +206,12 @@ static void run_command(mn_queue *q, const toy_command *c) {
         __atomic_add_fetch(&d->n_kernels, 1, __ATOMIC_RELEASE);
         break;
     case TOY_COPY:
-        memmove(c->u.copy.to, c->u.copy.from, c->u.copy.n);
+        if (!is_lost(d))
+            memmove(c->u.copy.to, c->u.copy.from, c->u.copy.n);
         break;
     case TOY_VIEW:
-        toy_run_view(&c->u.view);
+        if (!is_lost(d))
+            toy_run_view(&c->u.view);
         break;
     case TOY_RECORD:
         pass(d, c->u.event);
