@@ -1329,7 +1329,7 @@ def test_lists_sequence_cost():
 def test_lists_graph():
     """The graph as JSON, for people and for Graphviz: the same nodes, tensors and shapes."""
     g = minerva("inspect", MODEL, "--graph", "--json").json()
-    equal(list(g), ["arch", "layers", "kv_groups", "symbols", "tensors", "nodes"])
+    equal(list(g), ["arch", "layers", "kv_groups", "symbols", "tensors", "nodes", "blobs"])
     equal((g["arch"], g["layers"]), ("llama", 6))
     equal(g["kv_groups"], [{"window": 0, "n_head_kv": 2, "head_dim_k": 64, "head_dim_v": 64, "layers": list(range(6))}])
     equal([(s["name"], s["kind"]) for s in g["symbols"]][:3], [("n_tokens", "shape"), ("n_outputs", "shape"), ("n_seqs", "shape")])
