@@ -2,22 +2,7 @@
  * complete when it returns. */
 #include "moves_table.h"
 #include "mnc.h"
-#include "dtype.h"
-#include "moves.h"
-
-static void row_get(uint32_t dtype, const uint8_t *head, int64_t row_bytes, uint32_t page_tokens,
-                    int64_t at, int64_t n, float *x) {
-    (void)page_tokens;
-    mn_cached_get(dtype, head + at * row_bytes, n, x);
-}
-
-static void row_put(uint32_t dtype, const float *x, int64_t row_bytes, uint32_t page_tokens,
-                    int64_t at, int64_t n, uint8_t *head) {
-    (void)page_tokens;
-    mn_cached_put(dtype, x, n, head + at * row_bytes);
-}
-
-static const mnp_rows cpu_rows = {row_get, row_put};
+#include "page_rows.h"
 
 static mn_status read_page(mn_queue *q, const mn_kv_page *in, mnp_moves *m, mn_error *err) {
     mn_status st = MN_OK;
@@ -41,7 +26,7 @@ static mn_status get(mn_queue *q, const mn_kv_page *in, mn_event **event, mn_err
     if (event)
         *event = NULL; /* complete already */
     if (!st)
-        mnp_moves_get(&m, &cpu_rows, m.page.memory->ptr + m.page.page * m.layout.page_bytes,
+        mnp_moves_get(&m, &mnp_page_rows, m.page.memory->ptr + m.page.page * m.layout.page_bytes,
                       (float *)(void *)(m.page.host->ptr + m.page.offset));
     return st;
 }
@@ -52,7 +37,7 @@ static mn_status put(mn_queue *q, const mn_kv_page *in, mn_event **event, mn_err
     if (event)
         *event = NULL;
     if (!st)
-        mnp_moves_put(&m, &cpu_rows, (const float *)(void *)(m.page.host->ptr + m.page.offset),
+        mnp_moves_put(&m, &mnp_page_rows, (const float *)(void *)(m.page.host->ptr + m.page.offset),
                       m.page.memory->ptr + m.page.page * m.layout.page_bytes);
     return st;
 }

@@ -1,25 +1,10 @@
 /* moves.c -- mn.kv/1: pages in the form that all devices share. A page is copied as it is, and
  * rearranged in memory of the host; a call is complete when it returns. */
 #include "gpu_table.h"
-#include "dtype.h"
-#include "moves.h"
-
-static void row_get(uint32_t dtype, const uint8_t *head, int64_t row_bytes, uint32_t page_tokens,
-                    int64_t at, int64_t n, float *x) {
-    (void)page_tokens;
-    mn_cached_get(dtype, head + at * row_bytes, n, x);
-}
-
-static void row_put(uint32_t dtype, const float *x, int64_t row_bytes, uint32_t page_tokens,
-                    int64_t at, int64_t n, uint8_t *head) {
-    (void)page_tokens;
-    mn_cached_put(dtype, x, n, head + at * row_bytes);
-}
-
-static const mnp_rows usual_rows = {row_get, row_put};
+#include "page_rows.h"
 
 static const mnp_rows *rows_of(const mng_backend *b) {
-    return b->rows ? b->rows : &usual_rows;
+    return b->rows ? b->rows : &mnp_page_rows;
 }
 
 /* A call on buffers that fit; all work of the queue is complete. */
