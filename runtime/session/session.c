@@ -66,9 +66,10 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
 static mn_status set_files(mn_session *s, const mn_session_params *p, mn_error *err) {
     const mn_config *cfg = s->model->rt->config;
     const char *host = mn_config_get_str(cfg, "cache_host");
-    if (!mn_parse_bytes(mn_str_of(host), &s->steps.kv.most_host))
+    if (strcmp(host, "0") != 0 && !mn_parse_bytes(mn_str_of(host), &s->steps.kv.most_host))
         return mn_fail(err, MN_BAD_INPUT,
-                       "cache_host: found \"%s\", expected a number of bytes such as 2GiB", host);
+                       "cache_host: found \"%s\", expected a number of bytes such as 2GiB, or 0",
+                       host);
     const char *dir = p->cache_dir ? p->cache_dir : mn_config_get_str(cfg, "cache_dir");
     const char *most = mn_config_get_str(cfg, "cache_disk");
     if (!*dir)

@@ -1326,6 +1326,16 @@ def test_lists_sequence_cost():
         has(minerva("run", "-m", hybrid, "--prompt-ids", "5,6,7", "-n", "3", "--cache-dir", folder).err, "states of recurrent layers are not kept in files")
 
 
+def test_lists_cache_host():
+    """Memory of the host for states: a size, or 0 for none; anything else is refused with what was found."""
+    run = lambda value, code: minerva("run", "-m", os.path.join(DATA, "fixtures", "granite4-h"), "--prompt-ids", "1,2,3", "-n", "2", "--temp", "0", "--device",
+                                      "reference", code=code, env=environment(MINERVA_CACHE_HOST=value))
+    for value in ("0", "16KiB", "1GiB"):
+        run(value, 0)
+    for value in ("-1", "many", "99999999TiB"):
+        is_error(run(value, 1), "cache_host", '"%s"' % value, "or 0")
+
+
 def test_lists_graph():
     """The graph as JSON, for people and for Graphviz: the same nodes, tensors and shapes."""
     g = minerva("inspect", MODEL, "--graph", "--json").json()
