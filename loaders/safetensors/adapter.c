@@ -104,7 +104,8 @@ static mn_status adapter_read_config(adapter_reader *r) {
     if (st)
         return st;
     if (!json_is_int(json_get(r->root, "r"), 1, 1 << 20, &rank))
-        return mnl_fail(r->err, MN_BAD_FILE, "%.*s: key 'r' is %s, expected a rank from 1 to 1048576",
+        return mnl_fail(r->err, MN_BAD_FILE,
+                        "%.*s: key 'r' is %s, expected a rank from 1 to 1048576",
                         MN_STR_ARG(r->file->name), json_describe(json_get(r->root, "r")).s);
     r->r = (double)rank;
     r->by_root = cJSON_IsTrue(json_get(r->root, "use_rslora"));
