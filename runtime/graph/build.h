@@ -35,7 +35,7 @@ int32_t mn_gb_adapt(mn_model_graph *g, int32_t x, int32_t weight, int32_t y, int
 /* Whether the next product, with this weight, gets such a node. */
 bool mn_gb_adapts_next(const mn_model_graph *g, int32_t weight);
 
-/* graph_weights.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g
+/* graph_values.c: the tensor's n values as F32 in the graph's memory; NULL = absent, or g
  * failed. */
 const float *mn_gb_widen(mn_model_graph *g, const char *name, bool optional, int64_t n);
 /* All elements of the tensor into to, if there is room for them; how many there are. 0: it is

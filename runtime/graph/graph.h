@@ -186,7 +186,7 @@ bool mn_g_next_layer(mn_model_graph *g);
 /* The same up to the encoder's last layer, at which g stays. In layers of the encoder and behind
  * them "blk." in names is "enc.blk." and "dec.blk.", and "%d" counts from 0 in each. */
 bool mn_g_next_encoder_layer(mn_model_graph *g);
-/* graph_weights.c: the model's tensor of this name, of exactly this shape; "%d" in name is the
+/* graph_weights.c, graph_pieces.c: the tensor of this name and shape; "%d" in name is the
  * layer that g is at. Optional: -1 if the model has none. experts: [n, rows, cols]. part_*: rows
  * [lo, lo + n) of a tensor of `total` rows (q, k and v stored as one). */
 int32_t mn_g_vector(mn_model_graph *g, const char *name, bool optional, int64_t n);
