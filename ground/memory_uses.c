@@ -68,24 +68,27 @@ static found paged(const mn_graph *g, const mn_node *n) {
     return f;
 }
 
-static int64_t state_of(const mn_graph *g, const mn_node *n) {
+/* op and dims; no dims where operands are missing. */
+static mn_memory_layer state_of(const mn_graph *g, const mn_node *n) {
+    const mn_memory_layer none = {.op = n->op};
     const mn_tensor *y = output_at(g, n, 0);
     const mn_tensor *x = input_at(g, n, 0);
     const mn_tensor *w = NULL;
+    if (!x || !y)
+        return none;
     switch (n->op) {
     case MN_OP_CONV_STATE:
         w = input_at(g, n, MN_CONV_STATE_WEIGHT);
-        return w ? mn_conv_shape_of(w).n_state : 0;
+        return w ? mn_conv_layer(mn_conv_shape_of(w)) : none;
     case MN_OP_SSM_SCAN:
         w = input_at(g, n, MN_SSM_SCAN_A);
-        return w && x && y
-                   ? mn_ssm_shape_of(x, w, y, attr_at(g, n, MN_SSM_SCAN_ATTR_N_GROUP)).n_state
-                   : 0;
+        return w ? mn_ssm_layer(mn_ssm_shape_of(x, w, y, attr_at(g, n, MN_SSM_SCAN_ATTR_N_GROUP)))
+                 : none;
     default:
         w = input_at(g, n, MN_GATED_DELTA_GATE);
-        return w && x && y
-                   ? mn_delta_shape_of(x, w, y, attr_at(g, n, MN_GATED_DELTA_ATTR_N_HEAD_K)).n_state
-                   : 0;
+        return w ? mn_delta_layer(
+                       mn_delta_shape_of(x, w, y, attr_at(g, n, MN_GATED_DELTA_ATTR_N_HEAD_K)))
+                 : none;
     }
 }
 
@@ -102,8 +105,8 @@ static bool node_finds(const mn_graph *g, const mn_node *n, found *f) {
     case MN_OP_GATED_DELTA:
         *f = (found){.group = (uint32_t)attr_at(g, n, MN_CONV_STATE_ATTR_GROUP),
                      .kind = MN_MEMORY_STATE,
-                     .layer = {.layer = attr_at(g, n, MN_CONV_STATE_ATTR_LAYER),
-                               .n_state = (uint64_t)state_of(g, n)}};
+                     .layer = state_of(g, n)};
+        f->layer.layer = attr_at(g, n, MN_CONV_STATE_ATTR_LAYER);
         return true;
     default:
         return false;

@@ -5,6 +5,20 @@
 #define MN_STATE_SHAPES_H
 #include <minerva/plugin.h>
 
+/* A layer with a state [n_head, dim_k, dim_v] in mn_memory_params; without a number the state is
+ * none that the contract allows. */
+static inline mn_memory_layer mn_state_layer(uint32_t op, int64_t n_head, int64_t dim_k,
+                                             int64_t dim_v, int64_t n_state) {
+    mn_memory_layer l = {0, 0, 0, 0, op, 0};
+    if (n_state <= 0)
+        return l;
+    l.n_head = (uint32_t)n_head;
+    l.dim_k = (uint32_t)dim_k;
+    l.dim_v = (uint32_t)dim_v;
+    l.n_state = (uint64_t)n_state;
+    return l;
+}
+
 /* CONV_STATE: w is WEIGHT [C, W]. */
 typedef struct {
     int64_t channels, width, n_state;
@@ -17,6 +31,9 @@ static inline mn_conv_shape mn_conv_shape_of(const mn_tensor *w) {
     s.width = w->dim[1];
     s.n_state = s.channels * (s.width - 1);
     return s;
+}
+static inline mn_memory_layer mn_conv_layer(mn_conv_shape s) {
+    return mn_state_layer(MN_OP_CONV_STATE, 1, s.width - 1, s.channels, s.n_state);
 }
 
 /* SSM_SCAN: H heads of P elements, G groups of N. */
@@ -39,6 +56,9 @@ static inline mn_ssm_shape mn_ssm_shape_of(const mn_tensor *xbc, const mn_tensor
     s.n_state = width * s.n;
     return s;
 }
+static inline mn_memory_layer mn_ssm_layer(mn_ssm_shape s) {
+    return mn_state_layer(MN_OP_SSM_SCAN, s.n_head, s.dim, s.n, s.n_state);
+}
 
 /* GATED_DELTA: Hv heads of Dv elements read Hk heads of Dk. per_element: a decay for each of Dk. */
 typedef struct {
@@ -60,5 +80,8 @@ static inline mn_delta_shape mn_delta_shape_of(const mn_tensor *qkv, const mn_te
         return s;
     s.n_state = s.n_head_v * s.dim_k * s.dim_v;
     return s;
+}
+static inline mn_memory_layer mn_delta_layer(mn_delta_shape s) {
+    return mn_state_layer(MN_OP_GATED_DELTA, s.n_head_v, s.dim_k, s.dim_v, s.n_state);
 }
 #endif

@@ -689,10 +689,12 @@ typedef struct {
 /* One layer of a group. */
 typedef struct {
     int64_t layer; /* attribute LAYER (KV_LAYER) of its nodes */
-    /* PAGED: as the K [T, Hkv, Dk] and V [T, Hkv, Dv] of KV_STORE; dim_v 0: keys alone */
+    /* PAGED: as the K [T, Hkv, Dk] and V [T, Hkv, Dv] of KV_STORE; dim_v 0: keys alone.
+     * STATE: the dims of the state in docs/ops.md, outermost first: CONV_STATE [1, W - 1, C],
+     * SSM_SCAN [H, P, N], GATED_DELTA [Hv, Dk, Dv] */
     uint32_t n_head, dim_k, dim_v;
-    uint32_t flags;
-    uint64_t n_state; /* STATE: numbers of a sequence, docs/ops.md; F32 */
+    uint32_t op;      /* STATE: the operation of the layer's node (MN_OP_*); PAGED: 0 */
+    uint64_t n_state; /* STATE: n_head * dim_k * dim_v F32 numbers, else MN_INVALID */
 } mn_memory_layer;
 typedef struct {
     uint32_t size, group, kind; /* kind: MN_MEMORY_* */
@@ -1013,7 +1015,7 @@ typedef struct {
  * device, class, process or file: layer after layer in the order of mn_memory_params.layers, F32,
  * dense,
  *   PAGED  K [n_tokens, n_head, dim_k], then V [n_tokens, n_head, dim_v]
- *   STATE  [n_state], in the order of docs/ops.md
+ *   STATE  the state of docs/ops.md [n_head, dim_k, dim_v]
  * Out and in again on one device leaves the bits of a cache of F32, F16 or BF16 and of a state. */
 typedef struct {
     uint32_t size, page;

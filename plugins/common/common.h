@@ -288,13 +288,10 @@ mn_status mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t precision,
 typedef struct {
     uint64_t page_bytes;
     uint64_t layer_at; /* bytes in front of the node's layer */
-    uint64_t n_state;  /* numbers of the layer */
 } mnp_state;
-/* Of an operation with a state (mnp_state_inputs). MN_INVALID: it lacks STATES or STATE, or
- * c->memory has no such layer, or one of another size than n_state, which follows from the node's
- * shapes. */
-mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, uint64_t n_state, mnp_state *out,
-                            mn_error *err);
+/* Of an operation with a state (mnp_has_state). MN_INVALID: it lacks STATES or STATE, or c->memory
+ * has no such layer, or one of another operation or other dims than the node's. */
+mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, mnp_state *out, mn_error *err);
 
 /* The positions of operands and attributes of a node that uses memory of sequences. */
 typedef struct {

@@ -15,9 +15,9 @@ static uint32_t usual_dtype(uint32_t dtype, uint32_t precision) {
 static mn_status add_layer(const mn_memory_params *m, uint32_t i, const mnp_kv_rules *rules,
                            mnp_kv *kv, mn_error *err) {
     const mn_memory_layer *l = mnp_memory_layer(m, i);
-    if (l->flags)
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "layer %lld of KV group %u: flags 0x%x",
-                        (long long)l->layer, m->group, l->flags);
+    if (l->op)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "layer %lld of KV group %u: operation %u",
+                        (long long)l->layer, m->group, l->op);
     if (!l->n_head || !l->dim_k)
         return mnp_fail(err, MN_INVALID, ~0u, "layer %lld of KV group %u: %u heads of %u and %u",
                         (long long)l->layer, m->group, l->n_head, l->dim_k, l->dim_v);

@@ -2,6 +2,7 @@
  * the numbers of a state lie in its page, copies of pages. kv.c has pages of keys and values. Holds
  * nothing. */
 #include "moves.h"
+#include "state_nodes.h"
 
 const mn_memory_params *mnp_memory_of(const mn_compile *c, uint32_t group) {
     for (uint32_t i = 0; i < c->n_memory; i++) {
@@ -40,10 +41,14 @@ bool mnp_memory_node_of(const mn_node *n, mnp_memory_node *out) {
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
-/* Bytes of a layer's part of a page; false = they overflow. */
+/* Bytes of a layer's part of a page; false = they overflow, or the dims are not those of n_state
+ * numbers. */
 static bool state_bytes(const mn_memory_layer *l, uint64_t *bytes) {
+    uint64_t n = (uint64_t)l->n_head * l->dim_k;
     uint64_t sum;
-    if (__builtin_mul_overflow(l->n_state, sizeof(float), bytes))
+    if (__builtin_mul_overflow(n, l->dim_v, &n) || !n || n != l->n_state)
+        return false;
+    if (__builtin_mul_overflow(n, sizeof(float), bytes))
         return false;
     if (__builtin_add_overflow(*bytes, MNP_STATE_ALIGN - 1, &sum))
         return false;
@@ -51,32 +56,41 @@ static bool state_bytes(const mn_memory_layer *l, uint64_t *bytes) {
     return true;
 }
 
-/* layer: whose place is wanted, or NULL; out->n_state is 0 where it is not there. */
-static mn_status measure_state(const mn_memory_params *m, const int64_t *layer, mnp_state *out,
-                               mn_error *err) {
+/* want: the layer whose place is asked for, or NULL; *found: it, or NULL where it is not there. */
+static mn_status measure_state(const mn_memory_params *m, const int64_t *want,
+                               const mn_memory_layer **found, mnp_state *out, mn_error *err) {
     memset(out, 0, sizeof *out);
+    *found = NULL;
     if (!m->n_layers)
         return mnp_fail(err, MN_INVALID, ~0u, "group %u of the memory has no layer", m->group);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const mn_memory_layer *l = mnp_memory_layer(m, i);
         uint64_t bytes;
-        if (l->flags)
-            return mnp_fail(err, MN_UNSUPPORTED, ~0u, "layer %lld of group %u: flags 0x%x",
-                            (long long)l->layer, m->group, l->flags);
-        if (layer && l->layer == *layer) {
+        if (!mnp_has_state(l->op))
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                            "layer %lld of group %u: a state of operation %u", (long long)l->layer,
+                            m->group, l->op);
+        if (want && l->layer == *want) {
             out->layer_at = out->page_bytes;
-            out->n_state = l->n_state;
+            *found = l;
         }
-        if (!l->n_state || !state_bytes(l, &bytes) ||
+        if (!state_bytes(l, &bytes) ||
             __builtin_add_overflow(out->page_bytes, bytes, &out->page_bytes))
-            return mnp_fail(err, MN_INVALID, ~0u, "layer %lld of group %u: a state of %llu numbers",
-                            (long long)l->layer, m->group, (unsigned long long)l->n_state);
+            return mnp_fail(err, MN_INVALID, ~0u,
+                            "layer %lld of group %u: a state [%u, %u, %u] of %llu numbers",
+                            (long long)l->layer, m->group, l->n_head, l->dim_k, l->dim_v,
+                            (unsigned long long)l->n_state);
     }
     return MN_OK;
 }
 
-mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, uint64_t n_state, mnp_state *out,
-                            mn_error *err) {
+/* Whether the layer that the host states is the node's. */
+static bool is_state_of(const mn_memory_layer *l, const mn_memory_layer *node) {
+    return l->op == node->op && l->n_head == node->n_head && l->dim_k == node->dim_k &&
+           l->dim_v == node->dim_v;
+}
+
+mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, mnp_state *out, mn_error *err) {
     const mn_graph *g = c->graph;
     const mn_node *n = mnp_node(g, node);
     mnp_memory_node at;
@@ -91,16 +105,22 @@ mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, uint64_t n_state
     if (!m || m->kind != MN_MEMORY_STATE)
         return mnp_fail(err, MN_INVALID, node,
                         "node %u: no group %u of states in mn_compile.memory", node, group);
-    const mn_status st = measure_state(m, &layer, out, err);
+    const mn_memory_layer own = mnp_state_layer(g, n);
+    const mn_memory_layer *l;
+    const mn_status st = measure_state(m, &layer, &l, out, err);
     if (st)
         return st;
-    if (out->n_state == n_state)
+    if (!l)
+        return mnp_fail(err, MN_INVALID, node,
+                        "node %u: mn_compile.memory has no layer %lld in group %u", node,
+                        (long long)layer, group);
+    if (is_state_of(l, &own))
         return MN_OK;
     return mnp_fail(err, MN_INVALID, node,
-                    "node %u: layer %lld of group %u has %llu numbers in mn_compile.memory; the "
-                    "operation has %llu",
-                    node, (long long)layer, group, (unsigned long long)out->n_state,
-                    (unsigned long long)n_state);
+                    "node %u: layer %lld of group %u is a state [%u, %u, %u] of operation %u in "
+                    "mn_compile.memory; the node has [%u, %u, %u] of %u",
+                    node, (long long)layer, group, l->n_head, l->dim_k, l->dim_v, l->op, own.n_head,
+                    own.dim_k, own.dim_v, own.op);
 }
 
 /* ---- layouts and copies ---------------------------------------------------------------------- */
@@ -109,6 +129,7 @@ mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precis
     const mn_memory_params *m = mnp_memory_of(c, group);
     mn_memory_layout l = {sizeof l, 0, 0, flags, 0};
     mn_status st;
+    const mn_memory_layer *none;
     mnp_state state;
     mnp_kv kv;
     if (!m)
@@ -121,7 +142,7 @@ mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precis
         l.cookie = MNP_COOKIE(kv.k_dtype, kv.v_dtype);
         break;
     case MN_MEMORY_STATE:
-        st = measure_state(m, NULL, &state, err);
+        st = measure_state(m, NULL, &none, &state, err);
         l.page_bytes = state.page_bytes;
         l.flags &= ~(uint64_t)MN_MEMORY_ZEROED; /* operations write a page before they read it */
         break;

@@ -99,13 +99,13 @@ mn_delta_shape mnp_delta_shape(const mn_graph *g, const mn_node *n) {
     return s;
 }
 
-uint64_t mnp_n_state(const mn_graph *g, const mn_node *n) {
+mn_memory_layer mnp_state_layer(const mn_graph *g, const mn_node *n) {
     switch (n->op) {
     case MN_OP_CONV_STATE:
-        return (uint64_t)mnp_conv_shape(g, n).n_state;
+        return mn_conv_layer(mnp_conv_shape(g, n));
     case MN_OP_SSM_SCAN:
-        return (uint64_t)mnp_ssm_shape(g, n).n_state;
+        return mn_ssm_layer(mnp_ssm_shape(g, n));
     default:
-        return (uint64_t)mnp_delta_shape(g, n).n_state;
+        return mn_delta_layer(mnp_delta_shape(g, n));
     }
 }

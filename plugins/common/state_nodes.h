@@ -15,8 +15,12 @@ mn_ssm_shape mnp_ssm_shape(const mn_graph *g, const mn_node *n);
 mn_delta_shape mnp_delta_shape(const mn_graph *g, const mn_node *n);
 
 bool mnp_has_state(uint32_t op);
-/* n_state of a node of one of the three; 0: its operands do not fit. */
-uint64_t mnp_n_state(const mn_graph *g, const mn_node *n);
+/* What mn_memory_params states of a node of one of the three, but for the number of the layer.
+ * n_state 0: its operands do not fit. */
+mn_memory_layer mnp_state_layer(const mn_graph *g, const mn_node *n);
+static inline uint64_t mnp_n_state(const mn_graph *g, const mn_node *n) {
+    return mnp_state_layer(g, n).n_state;
+}
 /* The operand ROW_POS of one of the three; SEQS and STATES are behind it. */
 uint32_t mnp_state_row_pos(uint32_t op);
 #define MNP_SEQS_BEHIND 1u

@@ -221,7 +221,6 @@ typedef struct {
     bool owns_user;
     uint64_t worker_bytes;
     uint64_t shared_bytes;
-    uint64_t n_state; /* numbers of the node's layer of states */
 } mnc_op;
 
 /* What prepare and verdict look at: shapes with symbols at their maximum, dtypes of weights. */

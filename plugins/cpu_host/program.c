@@ -67,7 +67,7 @@ static mn_status program_find_memory(const mn_compile *c, uint32_t node, uint32_
         return MN_OK;
     if (n->op == MN_OP_KV_STORE || n->op == MN_OP_ATTENTION)
         return mnp_kv_of_node(c, node, precision, &mnc_kv_rules, &step->kv, err);
-    return mnp_state_of_node(c, node, step->op.n_state, &step->state, err);
+    return mnp_state_of_node(c, node, &step->state, err);
 }
 
 /* mnc_op of each node, its scratch, where its memory lies. */

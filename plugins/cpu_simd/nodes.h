@@ -71,7 +71,7 @@ void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_lora_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op);
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
-/* Of CONV_STATE, SSM_SCAN and GATED_DELTA; n_state, too. */
+/* Of CONV_STATE, SSM_SCAN and GATED_DELTA. */
 void mnk_state_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 
 /* ---- products, for LINEAR and MOE_LINEAR ----------------------------------------------------- */

@@ -496,7 +496,6 @@ void mnk_state_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const mn_node *n = q->node;
     const uint64_t rows = (uint64_t)mnc_query_dim(q, x, 0);
     (void)use;
-    op->n_state = mnp_n_state(g, n);
     if (n->op == MN_OP_CONV_STATE) {
         const mn_conv_shape s = mnp_conv_shape(g, n);
         op->worker_bytes = conv_bytes(&s);

@@ -29,7 +29,7 @@ static mn_status find_memory(const mn_compile *c, mng_program *p, mn_error *err)
         const mn_node *n = mnp_node(p->graph, u->node);
         mnp_memory_node at;
         if (mnp_has_state(n->op))
-            st = mnp_state_of_node(c, u->node, mnp_n_state(p->graph, n), &u->state, err);
+            st = mnp_state_of_node(c, u->node, &u->state, err);
         else if (mnp_memory_node_of(n, &at))
             st = mnp_kv_of_node(c, u->node, p->precision, rules, &u->kv, err);
     }

@@ -59,7 +59,6 @@ static void conv_state(const mnc_call *c, mnc_worker *w) {
 static void size(const mnc_query *q, mnc_op *op) {
     const mn_conv_shape s = mnp_conv_shape(q->graph, q->node);
     op->worker_bytes = (uint64_t)(2 * s.width + s.channels) * sizeof(float);
-    op->n_state = (uint64_t)s.n_state;
 }
 
 const ref_op ref_op_conv_state = {

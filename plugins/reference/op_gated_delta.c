@@ -123,7 +123,6 @@ static void size(const mnc_query *q, mnc_op *op) {
     const mn_delta_shape s = mnp_delta_shape(q->graph, q->node);
     op->worker_bytes = 4 * (uint64_t)s.dim_k * sizeof(double);
     op->worker_bytes += (uint64_t)(s.n_head_v + n_bias(&s)) * sizeof(float);
-    op->n_state = (uint64_t)s.n_state;
 }
 
 const ref_op ref_op_gated_delta = {

@@ -84,7 +84,6 @@ static void ssm_scan(const mnc_call *c, mnc_worker *w) {
 static void size(const mnc_query *q, mnc_op *op) {
     const mn_ssm_shape s = mnp_ssm_shape(q->graph, q->node);
     op->worker_bytes = 3 * (uint64_t)s.n_head * sizeof(float);
-    op->n_state = (uint64_t)s.n_state;
 }
 
 const ref_op ref_op_ssm_scan = {
