@@ -4,6 +4,7 @@
  * `failed` says that memory ran out. */
 #include "graph/graph.h"
 #include "json_out.h"
+#include <stdio.h>
 #include <string.h>
 
 /* words[i]; "?" for a number that has none. */
