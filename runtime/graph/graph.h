@@ -204,8 +204,9 @@ typedef struct {
     const char *stem;
     int64_t total, lo, n, step, count;
 } mn_row_run;
-/* The runs, at most 4, one behind the other as a matrix of the graph, called own and ending; all
- * are of one type. cols 0: a vector, F32. Optional: -1 if the model has none of them. */
+/* The runs, at most 4, one behind the other as a matrix of the graph, called own and ending; as F32
+ * that the graph owns where they are of several types. cols 0: a vector, F32. Optional: -1 if the
+ * model has none of them. */
 int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool optional,
                   const mn_row_run *runs, uint32_t n, int64_t cols);
 /* All elements of n tensors one behind the other, F32 that the graph owns: small ones, whose dims

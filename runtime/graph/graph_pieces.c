@@ -4,6 +4,7 @@
  * Data stays where the loader's planes point: a part is a new entry, in the graph's arena, with
  * planes that begin further on. */
 #include "graph/weights.h"
+#include "model/rows.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -207,9 +208,12 @@ int32_t mn_g_columns(mn_model_graph *g, const char *name, int64_t rows, int64_t 
 }
 
 /* Rows of two tensors stand in one weight: they have to be stored alike. */
+static bool are_alike(const mn_tensor_info *a, const mn_tensor_info *b) {
+    return a->dtype.id == b->dtype.id && a->n_planes == b->n_planes;
+}
+
 static bool check_alike(mn_model_graph *g, const mn_tensor_info *a, const mn_tensor_info *b) {
-    const bool alike = a->dtype.id == b->dtype.id && a->n_planes == b->n_planes;
-    if (alike)
+    if (are_alike(a, b))
         return true;
     mn_status st = mn_fail(g->err, MN_UNSUPPORTED,
                            "%s: tensor %.*s has the type %s; expected %s, as tensor %.*s has, "
@@ -231,7 +235,7 @@ static const mn_model_tensor_entry *find_run(mn_model_graph *g, const char *endi
     const mn_model_tensor_entry *e = mn_gb_find(g, full, optional && !first);
     if (!e || !mn_gb_fits(g, &e->info, cols ? 2 : 1, stored))
         return NULL;
-    if (first && !check_alike(g, &first->info, &e->info))
+    if (first && !cols && !check_alike(g, &first->info, &e->info))
         return NULL;
     return e;
 }
@@ -273,6 +277,36 @@ static row_piece *pieces_of(mn_model_graph *g, const char *ending, bool optional
     return pieces;
 }
 
+static bool pieces_are_alike(const row_piece *pieces, uint32_t n) {
+    for (uint32_t i = 1; i < n; i++)
+        if (!are_alike(&pieces[0].e->info, &pieces[i].e->info))
+            return false;
+    return true;
+}
+
+/* The rows of all pieces [n, cols] as F32 that the graph owns: files that quantise v finer than q
+ * and k have no type in which they could stand together. */
+static int32_t unpack_pieces(mn_model_graph *g, const char *full, const row_piece *pieces,
+                             uint32_t n, const int64_t dim[2]) {
+    float *values = mn_g_scratch(g, dim[0] * dim[1]);
+    float *to = values;
+    for (uint32_t i = 0; i < n && values; i++)
+        for (int64_t k = 0; k < pieces[i].n; k++, to += dim[1]) {
+            const uint64_t row = (uint64_t)(pieces[i].lo + k);
+            const mn_status st =
+                mn_row_unpack(g->model->types, &pieces[i].e->info, row, to, g->err);
+            if (st) {
+                mn_gb_fail(g, st);
+                return -1;
+            }
+        }
+    if (!values)
+        return -1;
+    mn_log(MN_LOG_INFO, "%s: %s is unpacked to f32: its rows are of tensors of several types",
+           g->model->path, full);
+    return mn_gb_weight(g, full, MN_F32, 2, dim, (mn_graph_weight){.constant = values});
+}
+
 int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool optional,
                   const mn_row_run *runs, uint32_t n, int64_t cols) {
     char name[MN_GB_NAME];
@@ -282,13 +316,15 @@ int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool o
     row_piece *pieces = pieces_of(g, ending, optional, runs, n, cols, &n_pieces);
     if (!pieces)
         return -1;
-    const mn_model_tensor_entry *e = cut_rows(g, pieces, n_pieces);
-    if (!e)
-        return -1;
     for (uint32_t i = 0; i < n_pieces; i++)
         dim[0] += pieces[i].n;
     snprintf(name, sizeof name, "%s%s", own, ending);
     mn_gb_full_name(g, name, full);
+    if (!pieces_are_alike(pieces, n_pieces))
+        return unpack_pieces(g, full, pieces, n_pieces, dim);
+    const mn_model_tensor_entry *e = cut_rows(g, pieces, n_pieces);
+    if (!e)
+        return -1;
     return mn_gb_weight_of(g, full, cols ? 2 : 1, dim, (mn_graph_weight){.source = e});
 }
 
