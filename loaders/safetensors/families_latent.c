@@ -1,7 +1,7 @@
 /* families_latent.c -- the rows of families.h with latent attention (MLA): names of tensors,
  * defaults of Transformers' classes, keys. kv_b_proj, from which keys and values of all heads
  * come, is two tensors by its rows (layout.c): one for each product of a head. */
-#include "family_keys.h"
+#include "state_keys.h"
 #include <string.h>
 
 #define LATENT_NAMES                                                                               \
@@ -11,6 +11,29 @@
         "self_attn.v_b_proj", "attn_v_b"                                                           \
     }
 static const name_pair latent_names[] = {LATENT_NAMES, SHARED_EXPERTS{0}};
+static const name_pair kimi_linear_names[] = {
+    LATENT_NAMES,
+    {"self_attn.q_conv1d", "ssm_conv1d_q"},
+    {"self_attn.k_conv1d", "ssm_conv1d_k"},
+    {"self_attn.v_conv1d", "ssm_conv1d_v"},
+    {"self_attn.A_log", "ssm_a_log"},
+    {"self_attn.dt", "ssm_dt"},
+    {"self_attn.f_a_proj", "ssm_f_a"},
+    {"self_attn.f_b_proj", "ssm_f_b"},
+    {"self_attn.g_a_proj", "ssm_g_a"},
+    {"self_attn.g_b_proj", "ssm_g_b"},
+    {"self_attn.b_proj", "ssm_beta"},
+    {"self_attn.o_norm", "ssm_norm"},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"block_sparse_moe.gate.e_score_correction", "exp_probs_b"},
+    {"block_sparse_moe.experts.#.w1", "ffn_gate.#"},
+    {"block_sparse_moe.experts.#.w3", "ffn_up.#"},
+    {"block_sparse_moe.experts.#.w2", "ffn_down.#"},
+    {"block_sparse_moe.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"block_sparse_moe.shared_experts.up_proj", "ffn_up_shexp"},
+    {"block_sparse_moe.shared_experts.down_proj", "ffn_down_shexp"},
+    {0},
+};
 
 /* What the defaults of all these classes state, with the numbers of each. */
 #define LATENT_DEFAULTS(positions, eps, rank_of_q, nope, dim_v, experts, shared, n_ff, dense)      \
@@ -36,6 +59,10 @@ static const key_default glm_lite_defaults[] = {
     GROUP_DEFAULTS(4, 1, 1, 1.8),
     {0}};
 
+static const key_default kimi_linear_defaults[] = {
+    {"model_max_length", 4096}, {"rms_norm_eps", 1e-6}, {"routed_scaling_factor", 1}, {0}};
+static const size_keys kimi_linear_keys = {.n_ctx = "model_max_length"};
+
 /* ---- heads ----------------------------------------------------------------------------------- */
 static int64_t size_of(config_reader *c, const char *key) {
     return config_int(c, c->root, "", key, 1, 65536, NULL);
@@ -53,7 +80,10 @@ void latent_read_heads(config_reader *c) {
     c->head_dim = n_rot; /* of what rotates */
     c->head_dim_v = size_of(c, "v_head_dim");
     config_put_int(c, "attention.head_count", "", "num_attention_heads", c->n_head);
-    config_put_int(c, "attention.head_count_kv", "", "num_attention_heads", 1);
+    if (c->kinds)
+        state_put_one_head(c);
+    else
+        config_put_int(c, "attention.head_count_kv", "", "num_attention_heads", 1);
     config_put_int(c, "attention.key_length", "", "kv_lora_rank", n_kv + n_rot);
     config_put_int(c, "attention.value_length", "", "kv_lora_rank", n_kv);
     config_put_int(c, "attention.key_length_mla", "", "qk_nope_head_dim",
@@ -130,6 +160,32 @@ static void family_deepseek_v3(config_reader *c) {
     put_groups(c);
 }
 
+/* ---- Kimi Linear ----------------------------------------------------------------------------- */
+static void kimi_linear_tree(config_reader *c) {
+    static const char *const names[][2] = {{"num_experts_per_token", "num_experts_per_tok"},
+                                           {"num_shared_experts", "n_shared_experts"},
+                                           {"moe_renormalize", "norm_topk_prob"},
+                                           {"num_expert_group", "n_group"},
+                                           {"max_position_embeddings", "model_max_length"}};
+    for (size_t i = 0; i < MN_COUNT(names); i++)
+        family_copy_key(c, names[i][0], names[i][1]);
+    family_kda_keys(c);
+}
+
+static void family_kimi_linear(config_reader *c) {
+    const char *how = latent_word(c, "moe_router_activation_func", "sigmoid");
+    const bool is_softmax = !strcmp(how, "softmax");
+    if (!is_softmax)
+        latent_expect(c, "moe_router_activation_func", "sigmoid");
+    if (!config_bool(c, "mla_use_nope", false) && !c->status)
+        c->status =
+            mnl_fail(c->err, MN_UNSUPPORTED, "%.*s: key 'mla_use_nope' is false, expected true",
+                     MN_STR_ARG(c->file->name));
+    family_put_kda(c);
+    family_routed(c, is_softmax ? FAMILY_SOFTMAX : FAMILY_SIGMOID, true);
+    put_groups(c);
+}
+
 #define LATENT(usual, keys)                                                                        \
     .defaults = (usual), .extra = (keys), .own = latent_names, .fused = FUSED_HALVES,              \
     .latent = true, .adjacent = true, .prepare = family_routed_keys
@@ -150,5 +206,15 @@ const struct model_family latent_families[] = {
      .class_name = "Glm4MoeLiteForCausalLM",
      .arch = "deepseek2",
      LATENT(glm_lite_defaults, family_deepseek_v3)},
+    {.model_type = "kimi_linear",
+     .class_name = "KimiLinearForCausalLM",
+     .arch = "kimi-linear",
+     .own = kimi_linear_names,
+     .keys = &kimi_linear_keys,
+     .defaults = kimi_linear_defaults,
+     .latent = true,
+     .adjacent = true,
+     .prepare = kimi_linear_tree,
+     .extra = family_kimi_linear},
     {0},
 };

@@ -297,8 +297,7 @@ void family_classifier(config_reader *c) {
                        config_str(c, c->root, "", "classifier_pooling", "cls"));
 }
 
-/* A number under another key, unless that is there. */
-static void copy_number(config_reader *c, const char *from, const char *to) {
+void family_copy_key(config_reader *c, const char *from, const char *to) {
     const cJSON *v = json_get(c->root, from);
     if (!v || json_get(c->root, to) || c->status)
         return;
@@ -323,10 +322,10 @@ static void add_layer_types(config_reader *c) {
 }
 
 void family_modern_bert(config_reader *c) {
-    copy_number(c, "local_attention", "sliding_window");
+    family_copy_key(c, "local_attention", "sliding_window");
     if (!json_get(c->root, "rope_parameters")) {
-        copy_number(c, "global_rope_theta", "rope_theta");
-        copy_number(c, "local_rope_theta", "rope_local_base_freq");
+        family_copy_key(c, "global_rope_theta", "rope_theta");
+        family_copy_key(c, "local_rope_theta", "rope_local_base_freq");
     }
     if (!json_get(c->root, "layer_types"))
         add_layer_types(c);
@@ -402,7 +401,7 @@ void family_olmoe(config_reader *c) {
 }
 
 void family_routed_keys(config_reader *c) {
-    copy_number(c, "n_routed_experts", "num_experts");
+    family_copy_key(c, "n_routed_experts", "num_experts");
 }
 
 void family_routed(config_reader *c, int gating, bool normalised) {
@@ -463,8 +462,8 @@ void family_minimax(config_reader *c) {
 }
 
 void family_ernie_moe_keys(config_reader *c) {
-    copy_number(c, "moe_num_experts", "num_experts");
-    copy_number(c, "moe_k", "num_experts_per_tok");
+    family_copy_key(c, "moe_num_experts", "num_experts");
+    family_copy_key(c, "moe_k", "num_experts_per_tok");
 }
 
 /* Which layers have experts follows from the tensors; the keys are for other programs. */
@@ -485,7 +484,7 @@ void family_ernie_moe(config_reader *c) {
 static void copy_equal(config_reader *c, const char *from, const char *to) {
     const cJSON *v = json_get(c->root, from);
     if (!cJSON_IsArray(v)) {
-        copy_number(c, from, to);
+        family_copy_key(c, from, to);
         return;
     }
     int64_t first = 0;
@@ -506,7 +505,7 @@ void family_hunyuan_moe_keys(config_reader *c) {
     copy_equal(c, "moe_topk", "num_experts_per_tok");
     copy_equal(c, "num_shared_expert", "num_shared_expert");
     copy_equal(c, "moe_intermediate_size", "moe_intermediate_size");
-    copy_number(c, "intermediate_size", "moe_intermediate_size");
+    family_copy_key(c, "intermediate_size", "moe_intermediate_size");
 }
 
 void family_hunyuan_moe(config_reader *c) {
@@ -538,7 +537,7 @@ void family_llama4_keys(config_reader *c) {
     const cJSON *rotate = json_get(c->root, "no_rope_layers");
     const cJSON *at = rotate ? rotate->child : NULL;
     const bool chunks = json_get(c->root, "attention_chunk_size") != NULL;
-    copy_number(c, "attention_chunk_size", "sliding_window");
+    family_copy_key(c, "attention_chunk_size", "sliding_window");
     if (c->status || json_get(c->root, "layer_types"))
         return;
     cJSON *types = cJSON_AddArrayToObject(c->root, "layer_types");
@@ -670,8 +669,8 @@ void family_phimoe(config_reader *c) {
 
 /* Keys of the first configurations. */
 void family_neox_keys(config_reader *c) {
-    copy_number(c, "rotary_emb_base", "rope_theta");
-    copy_number(c, "rotary_pct", "partial_rotary_factor");
+    family_copy_key(c, "rotary_emb_base", "rope_theta");
+    family_copy_key(c, "rotary_pct", "partial_rotary_factor");
 }
 
 void family_neox(config_reader *c) {
@@ -690,12 +689,12 @@ void family_falcon_keys(config_reader *c) {
             mnl_fail(c->err, MN_UNSUPPORTED,
                      "%.*s: key 'parallel_attn' is false, which is unsupported; expected true",
                      MN_STR_ARG(c->file->name));
-    copy_number(c, "n_head", "num_attention_heads"); /* the first configurations */
-    copy_number(c, "n_layer", "num_hidden_layers");
+    family_copy_key(c, "n_head", "num_attention_heads"); /* the first configurations */
+    family_copy_key(c, "n_layer", "num_hidden_layers");
     if (one)
         cJSON_DeleteItemFromObjectCaseSensitive(c->root, "num_kv_heads");
     else
-        copy_number(c, grouped ? "num_kv_heads" : "num_attention_heads", "num_key_value_heads");
+        family_copy_key(c, grouped ? "num_kv_heads" : "num_attention_heads", "num_key_value_heads");
     if (one && !c->status && !cJSON_AddNumberToObject(c->root, "num_key_value_heads", 1))
         c->status = mnl_fail_memory(c->err);
 }
@@ -707,7 +706,7 @@ void family_olmo(config_reader *c) {
 
 /* The first configurations have n_embed. */
 void family_bloom_keys(config_reader *c) {
-    copy_number(c, "n_embed", "hidden_size");
+    family_copy_key(c, "n_embed", "hidden_size");
 }
 
 void family_bloom(config_reader *c) {

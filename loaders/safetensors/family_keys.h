@@ -7,6 +7,8 @@
 
 /* The number `native` under the canonical key; absent or null: nothing is put. */
 void family_put_if(config_reader *c, const char *key, const char *native, double lo, double hi);
+/* A number or true or false under another key of the tree, unless that is there. */
+void family_copy_key(config_reader *c, const char *from, const char *to);
 /* How many experts there are, how many a token uses, and the width of each. */
 void family_put_experts(config_reader *c, const char *count, const char *width);
 void family_expect_one(config_reader *c, const char *key); /* 1, or absent */

@@ -81,21 +81,27 @@ static void kinds_of_pattern(config_reader *c, const char *key, const cJSON *pat
     }
 }
 
-/* A list of the layers that attend. */
-static void kinds_of_indices(config_reader *c, const char *key, const cJSON *list) {
+/* A list of the layers that attend, which are counted from `first` on. */
+static void kinds_of_layers(config_reader *c, const char *key, const cJSON *list, int64_t first) {
     const int64_t n = config_int(c, c->root, "", "num_hidden_layers", 1, 4096, NULL);
     layer_kind *kinds = kinds_open(c, "num_hidden_layers", n);
     int64_t at = 0;
     for (int64_t i = 0; i < n && kinds; i++)
         kinds[i] = LAYER_STATE;
-    if (!cJSON_IsArray(list))
+    if (!cJSON_IsArray(list)) {
         config_fail(c, "", key, list, "an array of layers");
+        return;
+    }
     for (const cJSON *i = list->child; i && kinds && !c->status; i = i->next) {
-        if (json_is_int(i, 0, n - 1, &at))
-            kinds[at] = LAYER_ATTENDS;
+        if (json_is_int(i, first, first + n - 1, &at))
+            kinds[at - first] = LAYER_ATTENDS;
         else
             config_fail(c, "", key, i, "a layer");
     }
+}
+
+static void kinds_of_indices(config_reader *c, const char *key, const cJSON *list) {
+    kinds_of_layers(c, key, list, 0);
 }
 
 /* Every p-th layer attends. */
@@ -433,6 +439,55 @@ void family_olmo_hybrid(config_reader *c) {
         config_put_float(c, "ssm.beta_scale", "", "linear_allow_neg_eigval", 2);
     if (!rotates)
         config_put_no_rope(c);
+}
+
+/* ---- Kimi delta attention -------------------------------------------------------------------- */
+static const char kda_section[] = "linear_attn_config";
+
+static const cJSON *kda_object(config_reader *c) {
+    const cJSON *own = json_get(c->root, kda_section);
+    if (!cJSON_IsObject(own))
+        config_fail(c, "", kda_section, own, "an object");
+    return c->status ? NULL : own;
+}
+
+static int64_t kda_size(config_reader *c, const cJSON *own, const char *key) {
+    return config_int(c, own, "linear_attn_config.", key, 1, 65536, NULL);
+}
+
+void family_kda_keys(config_reader *c) {
+    const cJSON *own = kda_object(c);
+    if (own)
+        kinds_of_layers(c, "linear_attn_config.full_attn_layers", json_get(own, "full_attn_layers"),
+                        1);
+}
+
+void family_put_kda(config_reader *c) {
+    const cJSON *own = kda_object(c);
+    if (!own)
+        return;
+    const int64_t n_head = kda_size(c, own, "num_heads");
+    config_put_int(c, "ssm.conv_kernel", "linear_attn_config.", "short_conv_kernel_size",
+                   kda_size(c, own, "short_conv_kernel_size"));
+    config_put_int(c, "kda.head_dim", "linear_attn_config.", "head_dim",
+                   kda_size(c, own, "head_dim"));
+    if (n_head != c->n_head)
+        config_put_int(c, "kda.head_count", "linear_attn_config.", "num_heads", n_head);
+}
+
+void state_put_one_head(config_reader *c) {
+    int64_t *each =
+        c->status ? NULL : mn_parsed_alloc(c->parsed, (uint64_t)c->n_layer, sizeof *each);
+    if (!each && !c->status)
+        c->status = mnl_fail_memory(c->err);
+    for (int64_t i = 0; each && i < c->n_layer; i++)
+        each[i] = c->kinds[i] == LAYER_ATTENDS;
+    mn_value *v = each ? config_put(c, "attention.head_count_kv", "", "num_attention_heads") : NULL;
+    if (!v)
+        return;
+    v->type = MN_VALUE_ARRAY | MN_VALUE_INT;
+    v->array = each;
+    v->n = (uint64_t)c->n_layer;
 }
 
 /* ---- LFM2 ------------------------------------------------------------------------------------ */

@@ -21,6 +21,11 @@ void family_qwen3_5(config_reader *c);
 void family_qwen3_5_moe(config_reader *c);
 void family_olmo_hybrid_keys(config_reader *c);
 void family_olmo_hybrid(config_reader *c);
+/* Of Kimi delta attention: which layers have it; its sizes. */
+void family_kda_keys(config_reader *c);
+void family_put_kda(config_reader *c);
+/* One head of keys in layers that attend, none in the others. */
+void state_put_one_head(config_reader *c);
 void family_lfm2_keys(config_reader *c);
 void family_lfm2(config_reader *c);
 void family_lfm2_moe_keys(config_reader *c);

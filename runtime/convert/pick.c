@@ -6,6 +6,7 @@
  * file everywhere. Nothing is read here but rows of scales, where a type depends on them. */
 #include "convert/convert.h"
 #include "model/rows.h"
+#include <stdio.h>
 #include <string.h>
 
 static bool pick_begins(mn_str s, const char *z) {
@@ -24,7 +25,7 @@ static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
     return mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight") ||
            mn_str_is(rest, "token_types.weight") || pick_begins(rest, "cls.") ||
            pick_begins(rest, "dense_") || mn_str_is(rest, "altup_router.weight") ||
-           mn_str_ends(rest, "_coef.weight");
+           mn_str_ends(rest, "_coef.weight") || pick_begins(rest, "ssm_conv1d_");
 }
 
 /* ---- as stored ------------------------------------------------------------------------------- */
@@ -238,6 +239,13 @@ static bool is_output(const mn_convert_plan *p, mn_str rest) {
     return mn_str_is(rest, p->hp.tied ? "token_embd.weight" : "output.weight");
 }
 
+/* Kimi delta attention has q, k and v in one product, for which they are of one type. */
+static bool is_of_kda(const mn_convert_plan *p, int64_t layer) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%lld.ssm_f_a.weight", (long long)layer);
+    return mn_canonical_tensor(p->model, name) != NULL;
+}
+
 /* The type that the mix has for the tensor. */
 static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer) {
     const mix *m = &mixes[p->type->mix];
@@ -248,7 +256,9 @@ static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer)
         return p->type->dtype;
     if (is_output(p, rest))
         return falcon ? MN_Q8_0 : MN_Q6_K;
-    if (eight && (is_value(rest) || mn_str_is(rest, "attn_k.weight")))
+    if (is_value(rest) && is_of_kda(p, layer))
+        return p->type->dtype;
+    if (eight && (is_value(rest) || mn_str_is(rest, "attn_k.weight")) && !is_of_kda(p, layer))
         return MN_Q8_0;
     if (is_value(rest))
         return value_type(p, layer);

@@ -1,6 +1,7 @@
 /* states.c -- the small tensors of layers with a state, as other readers of GGUF expect them:
  * decay rates as numbers instead of their logarithms, convolutions without their dimension of 1,
- * numbers of Mamba's heads as columns, its norm by groups. All of them are F32 there. */
+ * numbers of heads of Mamba and of Kimi delta attention as columns, Mamba's norm by groups. All of
+ * them are F32 there. */
 #include "convert/convert.h"
 #include "model/rows.h"
 #include <math.h>
@@ -49,15 +50,20 @@ static float *state_in_order(mn_convert_plan *p, const mn_tensor_info *t, float 
     return moved;
 }
 
-/* The delta rule's numbers of heads are a vector there, and its norm is that of one head. */
-static bool is_mamba(const mn_convert_plan *p, int64_t layer) {
+static bool layer_has(const mn_convert_plan *p, int64_t layer, const char *rest) {
     char name[64];
-    snprintf(name, sizeof name, "blk.%lld.ssm_d", (long long)layer);
-    return mn_canonical_tensor(p->model, name);
+    snprintf(name, sizeof name, "blk.%lld.%s", (long long)layer, rest);
+    return mn_canonical_tensor(p->model, name) != NULL;
+}
+
+/* The delta rule's numbers of heads are a vector there, unless a decay has a number for each
+ * element of k; its norm is that of one head. */
+static bool is_mamba(const mn_convert_plan *p, int64_t layer) {
+    return layer_has(p, layer, "ssm_d");
 }
 
 /* [n] values of the form under their name there. */
-static mn_status put_state(mn_convert_plan *p, state_form form, bool mamba, const char *name,
+static mn_status put_state(mn_convert_plan *p, state_form form, bool columns, const char *name,
                            const float *values, int64_t n, mn_error *err) {
     int64_t rows = 0;
     int64_t cols = n;
@@ -71,7 +77,7 @@ static mn_status put_state(mn_convert_plan *p, state_form form, bool mamba, cons
         cols = n / rows;
         break;
     default:
-        if (!mamba)
+        if (!columns)
             break;
         rows = n;
         cols = 1;
@@ -102,5 +108,5 @@ mn_status mn_convert_state(mn_convert_plan *p, const mn_tensor_info *t, bool *ta
         for (int64_t i = 0; i < n; i++)
             values[i] = -expf(values[i]);
     }
-    return put_state(p, form, mamba, name, values, n, err);
+    return put_state(p, form, mamba || layer_has(p, layer, "ssm_f_a.weight"), name, values, n, err);
 }

@@ -73,6 +73,7 @@ int32_t mn_b_mamba2(mn_model_graph *g, int32_t x); /* ssm_in to ssm_out, gated *
 /* attn_qkv and attn_gate, or ssm_in with both of a head side by side, or ssm_q, ssm_k, ssm_v; to
  * ssm_out. norm_eps: of the norm behind the rule */
 int32_t mn_b_delta(mn_model_graph *g, int32_t x, double norm_eps);
+int32_t mn_b_kda(mn_model_graph *g, int32_t x); /* attn_q, attn_k, attn_v, ssm_*; attn_output */
 int32_t mn_b_short_conv(mn_model_graph *g, int32_t x);           /* shortconv.* */
 int32_t mn_b_scale(mn_model_graph *g, int32_t x, double factor); /* 0 and 1: x itself */
 /* x + residual_scale * y */

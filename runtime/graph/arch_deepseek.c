@@ -1,5 +1,6 @@
 /* arch_deepseek.c -- latent attention (DeepSeek-AI 2024, 2.1): DeepSeek V2 and V3, Kimi K2,
- * GLM-4.7-Flash, dense and with experts.
+ * GLM-4.7-Flash, dense and with experts; Kimi Linear, most of whose layers have Kimi delta
+ * attention instead, and no layer a rotation.
  *
  * Per position the cache keeps one row: c, from which keys and values of all heads are products,
  * and behind it a part that rotates, which all heads share. Neither keys nor values are made: since
@@ -59,7 +60,8 @@ void mn_arch_deepseek(mn_model_graph *g) {
     int32_t x = mn_b_embed(g, 1);
     while (mn_g_next_layer(g)) {
         int32_t y = mn_b_rms(g, x, "blk.%d.attn_norm");
-        x = mn_g_add(g, x, latent_attention(g, y));
+        const bool attends = mn_g_layer(g)->attends;
+        x = mn_g_add(g, x, attends ? latent_attention(g, y) : mn_b_kda(g, y));
         y = mn_b_rms(g, x, "blk.%d.ffn_norm");
         x = mn_g_add(g, x, mn_b_feed_forward(g, y));
     }

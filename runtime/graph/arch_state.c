@@ -1,6 +1,7 @@
 /* arch_state.c -- blocks whose layers remember a state (docs/lab/state-families.md): the mixer of
- * Mamba-2 (Dao and Gu 2024), the gated delta rule (Yang et al. 2024), the short convolution of LFM2
- * (Liquid AI 2025). Each from x: [T, D], normalised, to [T, D].
+ * Mamba-2 (Dao and Gu 2024), the gated delta rule (Yang et al. 2024), Kimi delta attention (Kimi
+ * Team 2025), the short convolution of LFM2 (Liquid AI 2025). Each from x: [T, D], normalised, to
+ * [T, D].
  *
  * A convolution's weight is [C, 1, W] in checkpoints and [C, W] in GGUF, vectors of heads are [H]
  * or [H, 1]: they are small, and the graph has them in F32 of one shape. */
@@ -248,6 +249,60 @@ int32_t mn_b_delta(mn_model_graph *g, int32_t x, double norm_eps) {
     int32_t y = mn_g_rms_norm_of(g, mn_g_gated_delta(g, &delta), norm, norm_eps);
     y = mn_g_glu_of(g, in[GATE], y, MN_ACT_SILU);
     return project_back(g, y, "blk.%d.ssm_out", s->inner);
+}
+
+/* ---- Kimi delta attention -------------------------------------------------------------------- */
+/* The delta rule whose decay is a number for each element of k. Decay and gate are products of low
+ * rank; all heads have one width, and each reads its own q and k. */
+
+/* q, k and v of all heads side by side. */
+static mn_g_product kda_qkv(mn_model_graph *g) {
+    const int64_t n = g->hp.ssm.inner;
+    const mn_row_run runs[3] = {
+        whole_run("blk.%d.attn_q", n),
+        whole_run("blk.%d.attn_k", n),
+        whole_run("blk.%d.attn_v", n),
+    };
+    return mn_b_runs(g, "blk.%d.attn_qkv", runs, 3, g->hp.n_embd);
+}
+
+/* x: [T, width of a head] -> [T, heads, width] */
+static int32_t kda_widen(mn_model_graph *g, int32_t x, const char *stem) {
+    const mn_ssm *s = &g->hp.ssm;
+    const mn_g_product p = mn_b_product(g, stem, s->inner, s->state);
+    int32_t y;
+    mn_g_linear(g, x, 1, &p, &s->state, &y);
+    return y;
+}
+
+int32_t mn_b_kda(mn_model_graph *g, int32_t x) {
+    enum { OF_QKV, OF_DECAY, OF_GATE, OF_BETA, N };
+    const mn_ssm *s = &g->hp.ssm;
+    const int64_t D = g->hp.n_embd;
+    if (!has_sizes(g))
+        return -1;
+    const mn_g_product p[N] = {
+        kda_qkv(g),
+        mn_b_product(g, "blk.%d.ssm_f_a", s->state, D),
+        mn_b_product(g, "blk.%d.ssm_g_a", s->state, D),
+        mn_b_product(g, "blk.%d.ssm_beta", s->n_head, D),
+    };
+    int32_t in[N];
+    mn_g_delta delta = {
+        .n_head = s->n_head,
+        .dim_v = s->state,
+    };
+    mn_g_linear(g, x, N, p, NULL, in);
+    delta.qkv = convolve(g, in[OF_QKV], 3 * s->inner, NULL);
+    delta.gate = kda_widen(g, in[OF_DECAY], "blk.%d.ssm_f_b");
+    delta.beta = in[OF_BETA];
+    delta.a = decay_rates(g, &delta.a_is_log);
+    delta.dt_bias = mn_g_vector_f32(g, "blk.%d.ssm_dt.bias", false, s->inner);
+    const int32_t norm = mn_g_vector(g, "blk.%d.ssm_norm.weight", false, s->state);
+    const int32_t gate = kda_widen(g, in[OF_GATE], "blk.%d.ssm_g_b");
+    int32_t y = mn_g_rms_norm_of(g, mn_g_gated_delta(g, &delta), norm, g->hp.norm_eps);
+    y = mn_g_glu_of(g, gate, y, MN_ACT_SIGMOID);
+    return project_back(g, y, "blk.%d.attn_output", s->inner);
 }
 
 /* ---- LFM2 ------------------------------------------------------------------------------------ */

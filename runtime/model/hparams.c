@@ -120,7 +120,8 @@ static void find_mixers(const mn_canonical *m, mn_hparams *h, mn_layer_shape *la
             h->state_group = 0;
     for (int64_t i = h->first_layer; i < h->n_layer; i++) {
         const bool fused = has_in_layer(m, i, "attn_qkv.weight") && !has_state(m, i);
-        const bool own = fused || has_in_layer(m, i, "attn_k.weight") ||
+        const bool of_state = has_in_layer(m, i, "ssm_conv1d_q.weight"); /* Kimi Linear's q, k, v */
+        const bool own = fused || (has_in_layer(m, i, "attn_k.weight") && !of_state) ||
                          has_in_layer(m, i, "attn_kv_a_mqa.weight");
         layers[i].attends = own || h->state_group < 0;
     }
@@ -451,6 +452,23 @@ static mn_status read_altup(const mn_hp_reader *r, mn_arena *arena, mn_hparams *
     return st;
 }
 
+/* Kimi delta attention has as many heads of k as of v, and of the layers that attend unless a key
+ * says another number, all of one width. */
+static mn_status read_kda(const mn_hp_reader *r, mn_hparams *h) {
+    int64_t width = 0;
+    int64_t n = 0;
+    mn_status st = mn_hp_int(r, "kda.head_dim", 1, 65536, &width);
+    if (st || !width)
+        return st;
+    st = mn_hp_need_int(r, "attention.head_count", 1, 65536, &n);
+    if (!st)
+        st = mn_hp_int(r, "kda.head_count", 1, 65536, &n);
+    h->ssm.n_head = h->ssm.n_group = n;
+    h->ssm.state = width;
+    h->ssm.inner = n * width;
+    return st;
+}
+
 /* Sizes of the states; whether they agree with the tensors is the graph's question. */
 static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
     enum { BIG = 1 << 24 };
@@ -473,6 +491,8 @@ static mn_status read_ssm(const mn_hp_reader *r, mn_hparams *h) {
     s->n_group = 1;
     for (size_t i = 0; i < MN_COUNT(sizes) && !st; i++)
         st = mn_hp_int(r, sizes[i].key, 1, BIG, sizes[i].to);
+    if (!st)
+        st = read_kda(r, h);
     for (size_t i = 0; i < MN_COUNT(numbers) && !st; i++)
         st = mn_hp_real(r, numbers[i].key, 0, 1e9, numbers[i].to);
     if (!st)

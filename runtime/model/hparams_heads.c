@@ -77,15 +77,14 @@ static mn_status read_head_counts(const mn_hp_reader *r, const mn_hparams *h,
 /* Heads of a layer with latent attention: that of keys is the latent row. */
 static mn_status check_latent(const mn_hp_reader *r, const mn_hparams *h, const mn_layer_shape *l) {
     const int64_t row = h->latent.n_kv + h->latent.n_rot;
-    if (!h->latent.n_kv ||
-        (l->n_head_kv == 1 && l->head_dim_k == row && l->head_dim_v == h->latent.n_kv))
+    if (!h->latent.n_kv || (l->n_head_kv == 1 && l->head_dim_k == row))
         return MN_OK;
     return mn_fail(r->err, MN_BAD_FILE,
-                   "%s: %s.attention.head_count_kv is %lld, key_length %lld, value_length %lld; "
-                   "expected 1, %lld, %lld: a latent row of kv_lora_rank and "
-                   "rope.dimension_count. Files that were made otherwise have to be made anew",
+                   "%s: %s.attention.head_count_kv is %lld, key_length %lld; expected 1, %lld: a "
+                   "latent row of kv_lora_rank and rope.dimension_count. Files that were made "
+                   "otherwise have to be made anew",
                    r->m->path, r->arch, (long long)l->n_head_kv, (long long)l->head_dim_k,
-                   (long long)l->head_dim_v, (long long)row, (long long)h->latent.n_kv);
+                   (long long)row);
 }
 
 mn_status mn_hp_read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
@@ -110,7 +109,9 @@ mn_status mn_hp_read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer_
         l->head_dim_k = k[swa];
         if (!l->head_dim_k)
             st = share_width(r, h, l->n_head, &l->head_dim_k);
-        if (v[swa])
+        if (h->latent.n_kv) /* whatever files say, who may mean the heads that come of it */
+            l->head_dim_v = h->latent.n_kv;
+        else if (v[swa])
             l->head_dim_v = v[swa];
         else
             l->head_dim_v = l->head_dim_k;

@@ -109,7 +109,7 @@ static void spell(const mn_graph *g, char *out, size_t cap) {
 #define FORWARD "N?(LGL(NNLSN" CHOSEN "ND)?|LCL|L" CHOSEN "(LGL(LTB)?D)?)N?S?"
 /* mixers with a state; a gate behind attention; latent attention; a layer of one block alone */
 #define MAMBA "S?LS?VCS?W(NG|GN?)LS?"
-#define MIXER "N(" MAMBA "|LVCXNGL|LNN(RR)?KAGL|LUVUL|L(NL)?RLNRKALL)S?"
+#define MIXER "N(" MAMBA "|LVC(LL)?XNGL|LNN(RR)?KAGL|LUVUL|L(NL)?R?LNR?KALL)S?"
 #define BESIDE "N" MAMBA "S?L(RR)?KALS?DDNLS?GLS?D"
 /* streams of Gemma 3n: a layer */
 #define ROUTER "NSLZ"
