@@ -31,18 +31,21 @@ typedef struct {
     const char *rank_token_file;
     const char *cache_dir, *cache_disk; /* NULL: the settings */
     arg_texts lora;                     /* FILE[:SCALE]; the subcommand's to free */
+    int lora_each, lora_type; /* bench: each file is an adapter of its own; an index: f32, f16 */
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
 extern const arg_row app_hub_rows[], app_model_rows[], app_device_rows[], app_session_rows[],
-    app_json_rows[], app_draft_rows[], app_cache_rows[], app_runtime_rows[], app_lora_rows[];
+    app_json_rows[], app_draft_rows[], app_cache_rows[], app_runtime_rows[], app_lora_rows[],
+    app_lora_each_rows[];
 #define APP_HUB_ROWS 1   /* of commands that may download */
 #define APP_MODEL_ROWS 3 /* with these */
 #define APP_DEVICE_ROWS 9
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
 #define APP_LORA_ROWS 1
-#define APP_CACHE_ROWS 2 /* of commands whose prompts come again */
+#define APP_LORA_EACH_ROWS 2 /* of bench */
+#define APP_CACHE_ROWS 2     /* of commands whose prompts come again */
 #define APP_JSON_ROWS 1
 #define APP_RUNTIME_ROWS 3 /* of every subcommand that opens a runtime */
 
@@ -139,8 +142,12 @@ void contain_over(void); /* main returns: exit is the command's own */
  * error printed; flag: for messages. */
 int lora_sources(const char *flag, const arg_texts *given, mn_adapter_source **out);
 void lora_free(mn_adapter_source *sources, size_t n);
-/* Those of --lora as one adapter, which sessions then have. The exit code. */
+/* Those of --lora as one adapter, which sessions then have; with --lora-each as many, by
+ * lora_name. The exit code. */
 int lora_load(app *a, mn_session_params *params);
+#define LORA_NAME 24
+/* Of the i-th adapter of --lora-each; returns dst. */
+const char *lora_name(size_t i, char dst[LORA_NAME]);
 
 /* ---- hub/: models of a hub ------------------------------------------------------------------- */
 /* Takes the token out of the environment, and its bytes out of the process's own copy of it: no

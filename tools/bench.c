@@ -89,6 +89,8 @@ static void bench_print_json(const app *a, const bench_test *t, const bench_resu
     json_put_uint(&j, "n_gen", t->n_gen);
     json_put_uint(&j, "depth", t->depth);
     json_put_uint(&j, "batch", t->batch);
+    if (a->flags->lora.n)
+        json_put_uint(&j, "adapters", a->flags->lora_each ? a->flags->lora.n : 1);
     if (t->accept >= 0)
         json_put_num(&j, "accept", t->accept);
     json_put_array(&j, "samples_ts");
@@ -489,6 +491,8 @@ static int bench_check(const app_flags *flags, const bench_flags *f, int *form) 
         *form = OUT_JSON;
     if (csv)
         *form = OUT_CSV;
+    if (flags->lora_each && !flags->lora.n)
+        return complain(EXIT_USAGE, "found --lora-each, expected --lora with it");
     if (largest(&f->prompt) == 0 && largest(&f->gen) == 0 && f->pair.n == 0)
         return complain(EXIT_USAGE, "-p and -n: found 0 for both, expected a test to run");
     return 0;
@@ -577,6 +581,7 @@ int cmd_bench(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows + 2, 3, &flags}, // no -b (sequences here), no -c (from the tests)
         {"", app_lora_rows, APP_LORA_ROWS, &flags},
+        {"", app_lora_each_rows, APP_LORA_EACH_ROWS, &flags},
         {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
         {"Form of what is generated", form_rows, FORM_ROWS, &f.form},
         {"Sampling (default: always the most likely token)", sampling_rows, 1, &f.sampling},

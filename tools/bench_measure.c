@@ -120,7 +120,11 @@ static int finish_all(bench *b, int timed) {
 /* Creates sequence i with n ids, or extends it (again). */
 static int bench_measure_feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n,
                               uint32_t max_new, int again) {
+    const app_flags *flags = b->a->flags;
+    char name[LORA_NAME];
     mn_sample_params p = *b->sample;
+    if (flags->lora_each)
+        p.adapter = lora_name(i % flags->lora.n, name);
     p.max_new = max_new;
     p.ignore_stop = 1;
     mn_status status = again ? mn_seq_extend(b->a->session, b->seq[i], ids, n, &p, &b->a->err)

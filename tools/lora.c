@@ -12,6 +12,13 @@ const arg_row app_lora_rows[APP_LORA_ROWS] = {
      "beside its own (default: 1); more than once: all of them at once"},
 };
 
+const arg_row app_lora_each_rows[APP_LORA_EACH_ROWS] = {
+    {"--lora-each", NULL, ARG_FLAG, F(lora_each), 0, 0, NULL,
+     "each --lora is an adapter of its own, and sequences have them in turn"},
+    {"--lora-type", "TYPE", ARG_CHOICE, F(lora_type), 0, 0, "f32|f16",
+     "of the adapters on the device"},
+};
+
 /* Where ":SCALE" begins; NULL: the text is a file's name as it stands. */
 static const char *lora_scale_of(const char *text, double *scale) {
     struct stat st;
@@ -55,6 +62,28 @@ int lora_sources(const char *flag, const arg_texts *given, mn_adapter_source **o
     return 0;
 }
 
+const char *lora_name(size_t i, char dst[LORA_NAME]) {
+    snprintf(dst, LORA_NAME, "lora%zu", i);
+    return dst;
+}
+
+/* --lora-each: before the first session, whose room is for all of them. */
+static mn_status lora_load_each(app *a, const mn_adapter_source *all, size_t n) {
+    char name[LORA_NAME];
+    mn_status status = MN_OK;
+    for (size_t i = 0; i < n && status == MN_OK; i++)
+        status = mn_model_load_adapter(a->model, lora_name(i, name), &all[i], 1, &a->err);
+    return status;
+}
+
+/* --lora-type. */
+static mn_status lora_set_room(app *a) {
+    const mn_adapter_room room = {.size = sizeof room, .dtype = MN_F16};
+    if (!a->flags->lora_type)
+        return MN_OK;
+    return mn_model_set_adapter_room(a->model, &room, &a->err);
+}
+
 int lora_load(app *a, mn_session_params *params) {
     static const char name[] = "lora";
     const arg_texts *given = &a->flags->lora;
@@ -66,9 +95,15 @@ int lora_load(app *a, mn_session_params *params) {
     if (code)
         return code;
     mn_status status = MN_OK;
-    if (mn_model_adapter(a->model, 0, &item) == MN_END)
-        status = mn_model_load_adapter(a->model, name, all, (uint32_t)given->n, &a->err);
+    if (mn_model_adapter(a->model, 0, &item) == MN_END) {
+        status = lora_set_room(a);
+        if (status == MN_OK && a->flags->lora_each)
+            status = lora_load_each(a, all, given->n);
+        else if (status == MN_OK)
+            status = mn_model_load_adapter(a->model, name, all, (uint32_t)given->n, &a->err);
+    }
     lora_free(all, given->n);
-    params->adapter = name;
+    if (!a->flags->lora_each)
+        params->adapter = name;
     return status == MN_OK ? 0 : app_fail(a, status);
 }

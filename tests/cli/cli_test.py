@@ -1567,6 +1567,15 @@ def test_bench_accept():
     has(bench("-n", "8", "--accept", "0.5,2", code=2).err, "--accept", "0.5,2", "from 0 to 1")
 
 
+def test_bench_adapters():
+    """--lora-each: sequences of one step with an adapter each."""
+    loras = [word for name in ("llama.all", "llama.small") for word in ("--lora", os.path.join(DATA, "adapters", name))]
+    args = ("bench", "-m", FIXTURE, *loras, "-p", "4", "-n", "4", "-b", "1,3", "-r", "1", "--json", "--device", "reference")
+    equal([t["adapters"] for t in minerva(*args).lines()], [1] * 4)
+    equal([t["adapters"] for t in minerva(*args, "--lora-each", "--lora-type", "f16").lines()], [2] * 4)
+    is_error(bench("--lora-each", code=2), "--lora-each", "expected --lora")
+
+
 def test_bench_draws():
     """What sampling and a form cost; a form that ends too early is no measurement."""
     args = ("-p", "0", "-n", "8", "-r", "1", "--json")
