@@ -1,26 +1,30 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of the shape of a published model with random weights: what benchmarks of docs/performance.md and docs/lab run.
+"""Writes a model of the shape of a published one with random weights: what benchmarks of docs/performance.md and docs/lab run.
 
-  synth.py SHAPE TYPE OUT.gguf [--layers N] [--jobs N] [--seed S]
+  synth.py SHAPE TYPE OUT [--layers N] [--jobs N] [--seed S]
+  synth.py SHAPE lora OUT [--layers N] [--count N] [--rank R]
   synth.py --list
 
-TYPE is that of the matrices: f16, bf16, q8_0, q4_0, q4_k. Experts of gpt-oss are mxfp4 in any case. Vectors, routers and convolutions are f32.
+TYPE is that of the matrices. Those of GGUF (OUT is a file): f32, f16, bf16 and every quantised type. Experts of gpt-oss are mxfp4 in any case; vectors,
+routers and convolutions are f32. Those of dense models in Hugging Face layout (OUT is a folder): f8 (a scale for each row, as compressed-tensors), f8_128
+(in blocks of 128, as DeepSeek), nvfp4_folder (ModelOpt), w4a16 and w8a8 (compressed-tensors), nf4 (bitsandbytes), mlx2 to mlx8, mxfp8 (MLX). lora: OUT is a
+folder of N adapters of all matrices, OUT/0, OUT/1 and so on.
 Blocks are drawn, not quantised from floats, with scales that keep activations finite: a file is written as fast as the disk takes it (several
 processes write parts of it). Tensors above 64 MB repeat a random part, so that equal experts are no cache hits but equal bytes. The vocabulary
-is a dummy of the right size. Needs numpy.
+is a dummy of the right size; folders have none. Needs numpy.
 """
 import argparse
-import multiprocessing
+import functools
 import os
 import struct
 import sys
 
 import numpy as np
 
-GGML = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "bf16": 30, "mxfp4": 39}
-BLOCK = {"f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "q4_0": (32, 18), "q8_0": (32, 34), "q4_k": (256, 144), "mxfp4": (32, 17)}
+import synth_draw as draw
+import synth_folder
+
 ALIGN = 32
-PART = 64 << 20  # bytes of a tensor that are drawn; the rest repeats them
 
 
 def hybrid(period, at):
@@ -130,56 +134,18 @@ def kind_of(kind, shape):
     """The type that a tensor is stored in: rows that do not fill blocks are f16."""
     if kind in ("ones", "minus"):
         return "f32"
-    return kind if shape[-1] % BLOCK[kind][0] == 0 else "f16"
+    return kind if shape[-1] % draw.GGUF[kind][1] == 0 else "f16"
 
 
 def size_of(kind, shape):
-    elements, size = BLOCK[kind_of(kind, shape)]
+    _, elements, size, *_ = draw.GGUF[kind_of(kind, shape)]
     return int(np.prod(shape)) // elements * size
 
 
-# ---- values ---------------------------------------------------------------------------------------
-def f16(x):
-    return np.frombuffer(np.float16(x).tobytes(), np.uint8)
-
-
-def draw(rng, kind, n, columns):
-    """n elements as bytes, standard deviation about 1 / sqrt(columns)."""
-    deviation = 1.0 / np.sqrt(columns)
-    if kind == "ones":
-        return np.ones(n, np.float32).view(np.uint8)
-    if kind == "minus":
-        return (-np.exp(rng.uniform(-3, 1, n))).astype(np.float32).view(np.uint8)
-    if kind in ("f32", "f16", "bf16"):
-        x = rng.standard_normal(n, dtype=np.float32) * np.float32(deviation)
-        if kind == "bf16":
-            return (x.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-        return x.astype(np.float32 if kind == "f32" else np.float16).view(np.uint8)
-    elements, size = BLOCK[kind]
-    b = rng.integers(0, 256, (n // elements, size), dtype=np.uint8)
-    if kind == "q8_0":
-        b[:, 0:2] = f16(deviation / 73)
-    elif kind == "q4_0":
-        b[:, 0:2] = f16(deviation / 4.6)
-    elif kind == "q4_k":
-        b[:, 0:2], b[:, 2:4] = f16(deviation / 4.6 / 32), f16(7.5 * deviation / 4.6 / 32)
-    else:  # mxfp4: a power of two for 32 of E2M1, whose deviation is 2.9
-        b[:, 0] = int(np.round(np.log2(deviation / 2.9))) + 127
-    return b.reshape(-1)
-
-
-def write_tensor(job):
-    path, offset, name, shape, kind, seed = job
-    rng = np.random.default_rng([seed, *name.encode()])
-    size = size_of(kind, shape)
-    stored = kind_of(kind, shape)
-    elements, block = BLOCK[stored]
-    drawn = min(size, PART // block * block)
-    data = draw(rng, kind if kind in ("ones", "minus") else stored, drawn // block * elements, shape[-1]).tobytes()
-    with open(path, "r+b") as f:
-        f.seek(offset)
-        for at in range(0, size, drawn):
-            f.write(data[:min(drawn, size - at)])
+def fill_of(kind, shape):
+    if kind in ("ones", "minus"):
+        return getattr(draw, kind)
+    return functools.partial(draw.blocks, kind_of(kind, shape), shape[-1])
 
 
 # ---- the file -------------------------------------------------------------------------------------
@@ -236,23 +202,16 @@ def metadata(name, s):
 
 def write(name, s, t, path, seed, jobs):
     m = metadata(name, s)
-    listed = [(n, shape, kind) for n, shape, kind in tensors(s, t)]
+    listed = list(tensors(s, t))
     head = struct.pack("<IIQQ", 0x46554747, 3, len(listed), len(m)) + b"".join(entry(k, v) for k, v in m.items())
-    offsets, at = [], 0
+    at, work = 0, []
     for n, shape, kind in listed:
+        stored, size = draw.GGUF[kind_of(kind, shape)], size_of(kind, shape)
         head += text(n) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape))
-        head += struct.pack("<IQ", GGML[kind_of(kind, shape)], at)
-        offsets.append(at)
-        at += (size_of(kind, shape) + ALIGN - 1) // ALIGN * ALIGN
-    begin = (len(head) + ALIGN - 1) // ALIGN * ALIGN
-    with open(path, "wb") as f:
-        f.write(head)
-        f.truncate(begin + at)
-    work = [(path, begin + o, n, shape, kind, seed) for o, (n, shape, kind) in zip(offsets, listed)]
-    with multiprocessing.Pool(jobs) as pool:
-        for _ in pool.imap_unordered(write_tensor, work):
-            pass
-    print("%s: %.2f GB, %d tensors" % (path, (begin + at) / 1e9, len(listed)))
+        head += struct.pack("<IQ", stored[0], at)
+        work.append((at, size, stored[2], fill_of(kind, shape), [seed, *n.encode()]))
+        at += (size + ALIGN - 1) // ALIGN * ALIGN
+    draw.write(path, head + bytes(-len(head) % ALIGN), at, work, jobs)
 
 
 def main():
@@ -261,15 +220,25 @@ def main():
         return
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("shape", choices=SHAPES)
-    p.add_argument("type", choices=["f16", "bf16", "q8_0", "q4_0", "q4_k"])
+    p.add_argument("type", choices=[*draw.GGUF, *synth_folder.FORMS, "lora"])
     p.add_argument("out")
     p.add_argument("--layers", type=int)
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--count", type=int, default=1, help="of adapters")
+    p.add_argument("--rank", type=int, default=16, help="of adapters")
     a = p.parse_args()
     s = dict(SHAPES[a.shape])
     s["layers"] = a.layers or s["layers"]
-    write(a.shape, s, a.type, a.out, a.seed, a.jobs)
+    if a.type in draw.GGUF:
+        write(a.shape, s, a.type, a.out, a.seed, a.jobs)
+    elif s["arch"] != "llama":
+        sys.exit("%s is no dense model of the llama kind: %s has %s" % (a.shape, a.type, ", ".join(n for n in SHAPES if SHAPES[n]["arch"] == "llama")))
+    elif a.type == "lora":
+        synth_folder.write_adapters(s, a.out, a.count, a.rank, a.seed, a.jobs)
+    else:
+        synth_folder.write(s, a.type, a.out, a.seed, a.jobs)
 
 
-main()
+if __name__ == "__main__":
+    main()
