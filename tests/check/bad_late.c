@@ -2,8 +2,10 @@
  * memory that the host shares, and with a vendor's bytes: BAD_GROUP_NAME says which is broken, what
  * comes behind the rule's name tells ways to break it apart. */
 #include "stub.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "");
 
@@ -206,10 +208,21 @@ static void change(void) {
 
 /* ---- call.on_ready --------------------------------------------------------------------------- */
 #elif defined(BAD_CALL_ON_READY) || defined(BAD_CALL_ON_READY_NEVER) ||                            \
-    defined(BAD_CALL_ON_READY_STATUS) || defined(BAD_CALL_ON_READY_CLOSED)
-/* Calls twice; never; with a status of its own; once more when the device is closed. */
+    defined(BAD_CALL_ON_READY_STATUS) || defined(BAD_CALL_ON_READY_CLOSED) ||                      \
+    defined(BAD_CALL_ON_READY_AGAIN)
+/* Calls twice; never; with a status of its own; once more when the device is closed; once more from
+ * a thread, a while later. */
 static void (*last_fn)(void *arg, mn_status status);
 static void *last_arg;
+#if defined(BAD_CALL_ON_READY_AGAIN)
+static void *call_again(void *arg) {
+    const struct timespec t = {0, 40000000};
+    (void)arg;
+    nanosleep(&t, NULL);
+    last_fn(last_arg, MN_CANCELLED);
+    return NULL;
+}
+#endif
 static mn_status event_on_ready(mn_event *e, void (*fn)(void *arg, mn_status), void *arg,
                                 mn_error *err) {
     (void)e;
@@ -223,6 +236,12 @@ static mn_status event_on_ready(mn_event *e, void (*fn)(void *arg, mn_status), v
 #endif
 #if defined(BAD_CALL_ON_READY)
     fn(arg, MN_OK);
+#endif
+#if defined(BAD_CALL_ON_READY_AGAIN)
+    static uint32_t calls;
+    pthread_t thread;
+    if (++calls == 23 && !pthread_create(&thread, NULL, call_again, NULL)) /* the rule's last */
+        pthread_detach(thread);
 #endif
     return MN_OK;
 }
