@@ -861,12 +861,34 @@ static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_e
         pthread_detach(t);
     return stub_inner->execute(c, step, ev, err);
 }
-#elif defined(BAD_TYPES_LIST) || defined(BAD_TYPES_TO_F32)
+#elif defined(BAD_TYPES_LIST) || defined(BAD_TYPES_TO_F32) || defined(BAD_TYPES_TO_F32_ZEROS) ||   \
+    defined(BAD_TYPES_TO_F32_END) || defined(BAD_TYPES_TO_F32_ELEMENT) ||                          \
+    defined(BAD_TYPES_TO_F32_STRIDE)
+#define BAD_TYPES
+/* x = nibble - 8, and a fault. */
 static mn_status to_f32(void *self, const mn_plane *planes, uint32_t n_planes, uint64_t block,
                         uint64_t n_blocks, float *out) {
-    (void)self, (void)planes, (void)n_planes;
-    for (uint64_t i = 0; i < n_blocks * 32; i++)
+    (void)self, (void)n_planes;
+    for (uint64_t i = 0; i < n_blocks * 32; i++) {
+        const uint64_t at = block + i / 32;
+        uint64_t step = (uint64_t)planes->stride[0];
+#if defined(BAD_TYPES_TO_F32_STRIDE)
+        step = 16;
+#endif
+        const uint8_t *bytes = (const uint8_t *)planes->ptr + at * step;
+        out[i] = (float)(bytes[i % 32 / 2] >> i % 2 * 4 & 15) - 8;
+#if defined(BAD_TYPES_TO_F32)
         out[i] = (float)(block + i % 32); /* of each block its first place in the call */
+#elif defined(BAD_TYPES_TO_F32_ZEROS)
+        out[i] = 0;
+#elif defined(BAD_TYPES_TO_F32_END)
+        if (32 * (int64_t)(at + 1) == planes->dim[0]) /* the last block of a row */
+            out[i] = 0;
+#elif defined(BAD_TYPES_TO_F32_ELEMENT)
+        if (i % 32 == 31)
+            out[i] = out[i - 1] * 0 + 1;
+#endif
+    }
     return MN_OK;
 }
 static mn_status type_at(void *self, uint32_t i, mn_type *out, mn_error *err) {
@@ -1215,7 +1237,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_PROCESS_THREADS)
     ((mn_plugin *)(uintptr_t)p)->flags |= MN_PLUGIN_UNLOADABLE;
     stub_table.execute = execute;
-#elif defined(BAD_TYPES_LIST) || defined(BAD_TYPES_TO_F32)
+#elif defined(BAD_TYPES)
     ((mn_plugin *)(uintptr_t)p)->query = types_query;
 #elif defined(BAD_HONESTY_ESTIMATE) || defined(BAD_HONESTY_MEMORY_SCRATCH)
     stub_table.estimate = estimate;

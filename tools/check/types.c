@@ -109,51 +109,137 @@ void check_types_list(check *c) {
 }
 
 /* ---- to_f32 ---------------------------------------------------------------------------------- */
-enum { BLOCKS = 7 };
+enum { BLOCKS = 70, PATTERNS = 64, GAP = 4 };
+#define MARK 12345.5f
 
-/* A row of random bytes in each plane; data: of one. */
-static void random_planes(const mn_dtype *d, uint8_t *data, uint64_t bytes, mn_plane *planes) {
-    for (uint64_t i = 0; i < bytes; i++)
-        data[i] = (uint8_t)(i * 37 % 61); /* small numbers, whatever they are read as */
+/* A row of BLOCKS blocks, and what to_f32 made of it. */
+typedef struct {
+    const mn_type *type;
+    uint8_t *data;  /* blocks, with room for gaps */
+    float *values;  /* of the other planes: one per block */
+    float *out[2];  /* [BLOCKS * block_elems + 1] */
+    uint64_t n_out; /* BLOCKS * block_elems */
+    mn_plane planes[MN_PLANE_KINDS];
+} type_row;
+
+static void types_row_free(type_row *r) {
+    free(r->data);
+    free(r->values);
+    free(r->out[0]);
+    free(r->out[1]);
+}
+
+static bool types_row_make(type_row *r, const mn_type *t) {
+    const uint64_t step = (uint64_t)t->dtype.block_bytes + GAP;
+    *r = (type_row){.type = t, .n_out = (uint64_t)BLOCKS * t->dtype.block_elems};
+    r->data = malloc(BLOCKS * step);
+    r->values = malloc(BLOCKS * sizeof *r->values);
+    for (int i = 0; i < 2; i++)
+        r->out[i] = malloc((r->n_out + 1) * sizeof **r->out);
+    return r->data && r->values && r->out[0] && r->out[1];
+}
+
+/* Noise: in every block other bytes, or (same) one block again and again. gap: bytes between. */
+static void types_row_fill(type_row *r, uint64_t pattern, bool same, uint32_t gap) {
+    const mn_dtype *d = &r->type->dtype;
+    const uint64_t step = (uint64_t)d->block_bytes + gap;
+    for (uint64_t b = 0; b < BLOCKS; b++) {
+        uint64_t seed = 1 + pattern * BLOCKS + (same ? 0 : b);
+        for (uint64_t i = 0; i < d->block_bytes; i++)
+            r->data[b * step + i] = (uint8_t)(case_random_bits(&seed) >> 40);
+        for (uint64_t i = 0; i < gap && b + 1 < BLOCKS; i++)
+            r->data[b * step + d->block_bytes + i] = 0xee;
+        r->values[b] = 1 + (float)(case_random_bits(&seed) >> 60);
+    }
     for (uint32_t i = 0; i < d->n_planes; i++)
-        planes[i] = (mn_plane){.ptr = data,
-                               .bytes = bytes,
-                               .kind = i + 1,
-                               .dtype = i ? MN_F32 : d->id,
-                               .dim = {i ? BLOCKS : BLOCKS * (int64_t)d->block_elems},
-                               .stride = {i ? 4 : (int64_t)d->block_bytes}};
+        r->planes[i] = (mn_plane){.ptr = i ? (const void *)r->values : r->data,
+                                  .bytes = i ? BLOCKS * sizeof *r->values : BLOCKS * step - gap,
+                                  .kind = i + 1,
+                                  .dtype = i ? (uint32_t)MN_F32 : d->id,
+                                  .dim = {i ? BLOCKS : BLOCKS * (int64_t)d->block_elems},
+                                  .stride = {i ? 4 : (int64_t)step}};
+}
+
+/* The row as `at_once` blocks each into out[to]. */
+static mn_status types_row_unpack(type_row *r, void *self, uint64_t at_once, int to) {
+    const mn_type *t = r->type;
+    mn_status st = MN_OK;
+    for (uint64_t i = 0; i <= r->n_out; i++)
+        r->out[to][i] = MARK;
+    for (uint64_t b = BLOCKS / at_once; b-- > 0 && !st;)
+        st = t->to_f32(self, r->planes, t->dtype.n_planes, b * at_once, at_once,
+                       r->out[to] + b * at_once * t->dtype.block_elems);
+    return st;
+}
+
+static bool types_row_differs(const type_row *r) {
+    return memcmp(r->out[0], r->out[1], r->n_out * sizeof **r->out);
+}
+
+/* A phrase that names the fault; NULL: none. */
+static const char *fault_of_row(type_row *r, void *self) {
+    types_row_fill(r, 0, false, 0);
+    if (types_row_unpack(r, self, BLOCKS, 0) || types_row_unpack(r, self, 1, 1))
+        return "fails, expected MN_OK";
+    if (types_row_differs(r))
+        return "found other numbers block by block than at once, expected the same";
+    if (r->out[0][r->n_out] != MARK || r->out[1][r->n_out] != MARK)
+        return "writes behind its last block";
+    types_row_fill(r, 0, false, GAP);
+    if (types_row_unpack(r, self, BLOCKS, 1) || types_row_differs(r))
+        return "found other numbers where blocks are further apart (stride[0]), expected the same";
+    return NULL;
+}
+
+/* Of one block at every place of the row: it is the same there. */
+static const char *fault_of_place(type_row *r, void *self) {
+    const uint64_t n = r->type->dtype.block_elems;
+    types_row_fill(r, 1, true, 0);
+    if (types_row_unpack(r, self, BLOCKS, 0))
+        return "fails, expected MN_OK";
+    for (uint64_t b = 1; b < BLOCKS; b++)
+        if (memcmp(r->out[0], r->out[0] + b * n, n * sizeof **r->out))
+            return "found other numbers of the same bytes at another place of the row, expected "
+                   "the same";
+    return NULL;
+}
+
+/* Of other bytes each element of a block has another value at some time. */
+static const char *fault_of_element(type_row *r, void *self) {
+    const uint64_t n = r->type->dtype.block_elems;
+    uint8_t *moved = calloc(n, 1);
+    const char *fault = moved ? NULL : "out of memory";
+    uint64_t n_moved = 0;
+    for (uint64_t k = 0; k < PATTERNS && !fault && n_moved < n; k++) {
+        types_row_fill(r, 2 + k, true, 0);
+        if (types_row_unpack(r, self, BLOCKS, k % 2))
+            fault = "fails, expected MN_OK";
+        for (uint64_t i = 0; i < n && k && !fault; i++) {
+            const bool moves = !moved[i] && memcmp(r->out[0] + i, r->out[1] + i, sizeof **r->out);
+            moved[i] |= moves;
+            n_moved += moves;
+        }
+    }
+    free(moved);
+    if (!fault && n_moved < n)
+        fault = "found an element that is the same whatever the bytes, expected their number";
+    return fault;
 }
 
 static void try_to_f32(check *c, const check_plugin *p, const mn_type *t) {
-    const mn_dtype *d = &t->dtype;
-    const uint64_t n = (uint64_t)BLOCKS * d->block_elems;
-    const uint64_t bytes = (uint64_t)BLOCKS * d->block_bytes + BLOCKS * sizeof(float);
-    uint8_t *data = malloc(bytes);
-    float *all = malloc((n + 1) * sizeof *all);
-    float *one = malloc((n + 1) * sizeof *one);
-    mn_plane planes[MN_PLANE_KINDS];
-    mn_status st = MN_OK;
-    CHECK(c, data && all && one, "out of memory");
-    random_planes(d, data, bytes, planes);
-    for (uint64_t i = 0; i <= n; i++)
-        all[i] = one[i] = 12345.5f;
+    type_row r;
+    void *self = p->api->self;
+    const char *fault = "out of memory";
     check_doing(c, "to_f32 of %.*s ran", (int)t->name.len, t->name.ptr);
-    st = t->to_f32(p->api->self, planes, d->n_planes, 0, BLOCKS, all);
-    for (uint64_t b = BLOCKS; b-- > 0 && !st;)
-        st = t->to_f32(p->api->self, planes, d->n_planes, b, 1, one + b * d->block_elems);
-    if (check_status(c, st, NULL, "to_f32 of %.*s", (int)t->name.len, t->name.ptr))
-        goto out;
-    if (memcmp(all, one, n * sizeof *all))
-        check_fail(
-            c, "to_f32 of %.*s: block by block found other numbers than at once, expected the same",
-            (int)t->name.len, t->name.ptr);
-    else if (all[n] != 12345.5f || one[n] != 12345.5f)
-        check_fail(c, "to_f32 of %.*s writes behind its last block, expected %llu numbers",
-                   (int)t->name.len, t->name.ptr, (unsigned long long)n);
-out:
-    free(data);
-    free(all);
-    free(one);
+    if (types_row_make(&r, t))
+        fault = fault_of_row(&r, self);
+    if (!fault)
+        fault = fault_of_place(&r, self);
+    if (!fault)
+        fault = fault_of_element(&r, self);
+    if (fault)
+        check_fail(c, "to_f32 of %.*s: %s", (int)t->name.len, t->name.ptr, fault);
+    types_row_free(&r);
 }
 
 void check_types_to_f32(check *c) {
