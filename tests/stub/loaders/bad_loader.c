@@ -4,6 +4,7 @@
 #include <minerva/plugin.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@
 #define NO_FORMAT 20     /* claims models of a format without a name */
 #define SIZEOF_STRIDE 21 /* steps through the files by the size of its own struct */
 #define EXACT_FLAG 22    /* compares flags, where it should look at a bit */
+#define LEAKS_ERROR 23   /* keeps a copy of each name of a file that it cannot read */
+#define LEAKS_LIBRARY 24 /* the same, where a library allocates for it */
 
 MN_PLUGIN_NOTE(STUB_ID, MN_KIND_LOADER, "");
 
@@ -39,6 +42,7 @@ struct mn_parsed {
 };
 static const mn_host *host;
 static uint32_t asked;
+static void *volatile lost;
 
 static const mn_file *gguf_of(const mn_file *files, uint32_t n, uint32_t stride,
                               uint64_t *largest) {
@@ -107,6 +111,10 @@ static mn_status open_model(void *self, const mn_file *files, uint32_t n, uint32
     misbehave();
     if (WHAT == SLY_GREEDY && largest > LARGE)
         return fail(err, MN_UNSUPPORTED, "the stub had only pretended");
+    if (!f && WHAT == LEAKS_ERROR)
+        lost = malloc(40);
+    if (!f && WHAT == LEAKS_LIBRARY)
+        lost = strdup("a name that the C library allocates");
     if (!f || WHAT == GREEDY)
         return fail(err, MN_BAD_FILE, "the stub knows no such thing");
     mn_parsed *p = host->alloc(host->self, sizeof *p, 16);

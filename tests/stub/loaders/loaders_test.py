@@ -35,6 +35,8 @@ RULES = {
     "no_format": ("model.guess", "empty format"),
     "sizeof_stride": ("loader.named", "longer elements"),
     "exact_flag": ("loader.named", "flag 1 << 30"),
+    "leaks_error": ("loader.leaks", "blocks of malloc", "during open"),
+    "leaks_library": ("loader.leaks", "a heap that grew"),
     "opens_files": ("loader.files", "SIGSYS", "opens none"),
 }
 SLY = ("sly_greedy", "sly_outside")  # nothing but the model itself finds these out
