@@ -6,7 +6,7 @@
 
 /* Texts are those of argv; NULL: not given. */
 typedef struct {
-    const char *file, *only, *model;
+    const char *file, *only, *model, *abi;
     int json;
     int64_t limit; /* seconds */
 } check_flags;

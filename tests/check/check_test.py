@@ -2,7 +2,7 @@
 """minerva plugins check: check_test.py MINERVA GROUP [FILE]. Standard library alone.
 
 Groups: command (the command line and the report), static (files that were linked wrong, damaged files), rules (plugins that break
-one rule each), hangs (calls that do not return), passes (FILE is a plugin of ours: no rule is broken)."""
+one rule each), hangs (calls that do not return), abi (hosts of other versions), passes (FILE is a plugin of ours: no rule is broken)."""
 import json
 import os
 import random
@@ -74,12 +74,13 @@ def test_command():
     for args, words in (([], "found no file"), (["/nonexistent.so"], "No such file"), ([ROOT], "found a folder"),
                         (["/dev/null"], "special file"), (["a.so", "b.so"], "b.so"), (["--wrong"], "unknown flag"),
                         ([REFERENCE, "--only", "foo"], "no rule"), ([REFERENCE, "--only", "static.name.more"], "no rule"),
-                        ([REFERENCE, "--model", "/nonexistent/model"], "--model /nonexistent/model: No such file")):
+                        ([REFERENCE, "--model", "/nonexistent/model"], "--model /nonexistent/model: No such file"),
+                        ([REFERENCE, "--abi", "7.0"], "host.major"), ([REFERENCE, "--abi", "new"], "no version"), ([REFERENCE, "--abi", "0.9x"], "no version")):
         _, out, err = check(*args, code=2)
         assert words in err and err.startswith("minerva: error: ") and not out, (args, out, err)
     _, out, _ = check("--help", code=0)
     usage = out.splitlines()[0]
-    for flag in ("FILE.so", "[--json]", "[--only ID]", "[--model PATH]", "[--limit SECONDS]"):
+    for flag in ("FILE.so", "[--json]", "[--only ID]", "[--model PATH]", "[--abi X.Y]", "[--limit SECONDS]"):
         assert flag in usage, (flag, usage)
     with scratch() as d:
         text = os.path.join(d, "text.so")
@@ -162,7 +163,7 @@ SAMPLER_RULES = "min_new repeat_once frequency_once dry breakers dry_last_n top_
 
 
 def test_rules():
-    names = sorted(n for n in os.listdir(BAD) if n.endswith(".so") and n not in ("hang.so", "nothing.so")) if BAD else []
+    names = sorted(n for n in os.listdir(BAD) if n.endswith(".so") and n not in ("hang.so", "nothing.so") and not n.startswith("abi_")) if BAD else []
     assert len(names) >= 10 or not os.path.exists(REFERENCE), names
     for name in names:
         group, rule = name[:-3].split("-")[0].split("_", 1)  # what follows "-" is one of several ways to break it
@@ -180,6 +181,42 @@ def test_rules():
         loud = GOOD.replace("return 0;", 'extern int puts(const char *); puts("{noise"); return 0;')
         r = failed(report(build(d, "loud.so", loud), code=1))  # standard output is the report's alone
         assert list(r) == ["open.entry"] and "no message" in r["open.entry"], r
+
+
+def test_abi():
+    """Hosts of other versions (--abi): what a host of its own cannot find of a plugin."""
+    def bad(name, abi, *words, own=0):
+        path = os.path.join(BAD, name + ".so")
+        if not os.path.exists(path):
+            return
+        r = report(path, "--abi", abi, "--only", "host.minor" if abi == "0.9" else "open", code=1)
+        assert list(failed(r)) == [words[0]] and words[1] in failed(r)[words[0]], (name, failed(r))
+        assert r["host_abi"] == abi, r
+        report(path, "--only", "open", code=own)
+
+    bad("abi_older", "0.9", "host.minor", "found a plugin")
+    bad("abi_older-words", "0.9", "host.minor", "names both versions")
+    bad("abi_own", "0.10", "open.entry", "too old", own=1)
+    bad("abi_newer", "0.11", "open.entry", "not of ABI 0.10")
+    path = os.path.join(BAD, "abi_newer-step.so")
+    if os.path.exists(path):
+        r = failed(report(path, "--abi", "0.11", "--only", "honesty.repeat", code=1))
+        assert "an mn_step of another size" in r["honesty.repeat"], r
+        report(path, "--only", "honesty.repeat", code=0)
+    if not os.path.exists(REFERENCE):
+        return
+    r = report(REFERENCE, "--abi", "0.9", code=0)  # the file, and that it refuses: nothing else can be tried
+    assert {rule["group"] for rule in r["rules"]} == {"static", "host"} and not r["skipped"], r
+    report(REFERENCE, "--abi", "0.9", "--only", "numeric", code=1)
+    for group in ("open", "device", "honesty", "host", "graph", "call"):
+        r = report(REFERENCE, "--abi", "0.11", "--only", group, code=0)
+        assert r["passed"], r
+    _, out, _ = check(REFERENCE, "--abi", "0.11", "--only", "open", code=0)
+    assert "the host was one of ABI 0.11" in out, out
+    for name in ("gguf", "safetensors", "mlx"):
+        loader = os.path.join(BUILD, "loaders", name, name + ".so")
+        if os.path.exists(loader):
+            assert not failed(report(loader, "--abi", "0.11", "--only", "loader", code=0))
 
 
 def runs_nothing():

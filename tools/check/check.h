@@ -136,6 +136,8 @@ void check_close(check *c, check_plugin *p);
 
 /* static.c: MN_KIND_* of the file's note; 0 = it has no note that can be read. */
 uint32_t check_note_kinds(const check *c);
+/* The versions that the note states; this one's, if there is no note that can be read. */
+uint32_t check_note_abi(const check *c, uint32_t *oldest);
 /* Whether the linker put a build id into the file. */
 int check_has_build_id(const check *c);
 

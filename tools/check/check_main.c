@@ -116,9 +116,13 @@ static uint64_t rules_digest(void) {
     return h;
 }
 
-/* "0.10" */
-static void abi_text(char text[16]) {
-    snprintf(text, 16, "%u.%u", MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff);
+typedef struct {
+    char text[16]; /* "0.10" */
+} version_text;
+static version_text version_of(uint32_t abi) {
+    version_text v;
+    snprintf(v.text, sizeof v.text, "%u.%u", abi >> 16, abi & 0xffff);
+    return v;
 }
 
 static void rule_as_json(json_out *j, const check_rule *rule, const check_result *r) {
@@ -136,15 +140,14 @@ static void rule_as_json(json_out *j, const check_rule *rule, const check_result
 static void report_as_json(const check_report *r, const char *file, out_file *out) {
     json_out j = out_json(out);
     const counts n = report_count(r);
-    char abi[16];
     char digest[20];
-    abi_text(abi);
     snprintf(digest, sizeof digest, "%016" PRIx64, rules_digest());
     json_open(&j, '{');
     json_put_z(&j, "file", file);
     json_put_z(&j, "id", r->facts.id);
     json_put_z(&j, "kind", kind_text(r->facts.kinds));
-    json_put_z(&j, "abi", abi);
+    json_put_z(&j, "abi", version_of(MN_ABI_VERSION).text);
+    json_put_z(&j, "host_abi", version_of(check_host_played()).text);
     json_put_z(&j, "rules_digest", digest);
     json_put_array(&j, "rules");
     for (uint32_t i = 0; i < check_n_rules; i++)
@@ -164,7 +167,6 @@ static void report_as_json(const check_report *r, const char *file, out_file *ou
 static void report_as_table(const check_report *r, const char *file, out_file *out) {
     counts n = report_count(r);
     char page[160];
-    char abi[16];
     out_printf(out, "%s: %s, %s\n", file, r->facts.id[0] ? r->facts.id : "no id",
                kind_text(r->facts.kinds));
     for (uint32_t i = 0; i < check_n_rules; i++) {
@@ -183,9 +185,10 @@ static void report_as_table(const check_report *r, const char *file, out_file *o
     if (nothing_tried(r))
         out_printf(out, "nothing was tried: %s, so that this is no certificate\n",
                    nothing_tried(r));
-    abi_text(abi);
-    out_printf(out, "ABI %s, %u rules with the digest %016" PRIx64 "\n", abi, check_n_rules,
-               rules_digest());
+    if (check_host_played() != MN_ABI_VERSION)
+        out_printf(out, "the host was one of ABI %s\n", version_of(check_host_played()).text);
+    out_printf(out, "ABI %s, %u rules with the digest %016" PRIx64 "\n",
+               version_of(MN_ABI_VERSION).text, check_n_rules, rules_digest());
     out_printf(out, "%u passed, %u failed, %u skipped\n", n.passed, n.failed, n.skipped);
 }
 
@@ -310,12 +313,31 @@ static int judge_flags(const check_flags *f) {
     return ARGS_OK;
 }
 
+/* --abi: a version of this major. */
+static int judge_abi(const char *text) {
+    unsigned major = 0;
+    unsigned minor = 0;
+    char more = 0;
+    if (!text)
+        return ARGS_OK;
+    if (sscanf(text, "%5u.%5u%c", &major, &minor, &more) != 2 || minor > 0xffff ||
+        major != MN_ABI_VERSION >> 16)
+        return complain(EXIT_USAGE,
+                        "--abi %s: found no version of this major, expected one as %s: of another "
+                        "major a host is refused in any case (host.major)",
+                        text, version_of(MN_ABI_VERSION).text);
+    check_host_play(MN_ABI(major, minor));
+    return ARGS_OK;
+}
+
 int main(int argc, char **argv) {
     out_begin_program();
     check_flags f;
     int code = check_flags_parse(argc, argv, &f);
     if (code == ARGS_OK)
         code = judge_flags(&f);
+    if (code == ARGS_OK)
+        code = judge_abi(f.abi);
     if (code == ARGS_OK)
         return open_and_check(&f);
     return code;

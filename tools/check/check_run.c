@@ -275,15 +275,23 @@ static uint32_t end_of_group(uint32_t lo, const check_group *group) {
     return hi;
 }
 
+/* A host that the plugin has to refuse (--abi) can try the file, and that it is refused. */
+static int can_try(const check *c, const check_rule *rule) {
+    uint32_t oldest;
+    check_note_abi(c, &oldest);
+    return check_host_played() >= oldest || !strcmp(rule->group, "static") ||
+           !strcmp(rule->id, "host.minor");
+}
+
 /* The wanted rules among [lo, hi); all of them in a group that others depend on. 0 = no process
  * could be made. */
 static int run_wanted(const check *c, check_report *r, uint32_t lo, uint32_t hi, const char *only,
                       const check_group *group) {
-    if (group->first)
+    if (group->first && can_try(c, &check_rules[lo]))
         return run_rules(c, r, lo, hi, group);
     while (lo < hi) {
         uint32_t end = lo;
-        while (end < hi && wanted(check_rules[end].id, only))
+        while (end < hi && wanted(check_rules[end].id, only) && can_try(c, &check_rules[end]))
             end++;
         if (!run_rules(c, r, lo, end, group))
             return 0;

@@ -96,7 +96,7 @@ static const void *const_rule_give(const char *what, const void *from, uint64_t 
 }
 
 static const mn_host *give_host(const mn_host *host) {
-    return const_rule_give("the mn_host", host, sizeof *host);
+    return const_rule_give("the mn_host", host, host->size);
 }
 
 static const mn_graph *give_graph(const mn_graph *g) {
@@ -266,6 +266,10 @@ static void run_loader(loader *l, mapped_files *m) {
 }
 
 void check_process_const(check *c) {
+    if (check_host_is_newer()) {
+        check_skip(c, "a newer host is played, whose arguments are copies");
+        return;
+    }
     catch_faults(c);
     check_give_host(give_host);
     if (c->facts->kinds & MN_KIND_BACKEND)

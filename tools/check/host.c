@@ -159,12 +159,25 @@ static const void *query(void *self, const char *id) {
     return NULL;
 }
 
+static uint32_t played = MN_ABI_VERSION;
+
+void check_host_play(uint32_t abi) {
+    played = abi;
+}
+
+uint32_t check_host_played(void) {
+    return played;
+}
+
+/* A newer host accepts what this one does, as from 1.0 on; an older one has its own version alone.
+ */
 void check_host_init(check_host *h) {
     memset(h, 0, sizeof *h);
+    memset(h->api_more, 0xee, sizeof h->api_more);
     h->api = (mn_host){
-        .size = sizeof(mn_host),
-        .abi = MN_ABI_VERSION,
-        .abi_min = MN_ABI_OLDEST,
+        .size = (uint32_t)(check_host_is_newer() ? offsetof(check_host, calls) : sizeof(mn_host)),
+        .abi = played,
+        .abi_min = played < MN_ABI_OLDEST ? played : MN_ABI_OLDEST,
         .self = h,
         .log = log_line,
         .alloc = alloc_block,

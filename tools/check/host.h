@@ -8,8 +8,9 @@
 typedef struct {
     /* passed to the plugin; a rule may change it between check_host_init and the entry */
     mn_host api;
-    atomic_llong calls;       /* of alloc */
-    atomic_llong live;        /* blocks not released */
+    uint64_t api_more[8]; /* of api, where a newer host is played: what the plugin does not know */
+    atomic_llong calls;   /* of alloc */
+    atomic_llong live;    /* blocks not released */
     atomic_llong bytes, peak; /* in these blocks; their maximum since check_host_mark */
     atomic_llong fail_in; /* number of allocations that succeed before all fail; < 0: none fails */
     int fail_once;        /* 1: one allocation fails, and later ones succeed */
@@ -29,6 +30,13 @@ typedef struct {
 #define CHECK_HOST_FOREIGN 4u  /* released what is not a block, or a block twice */
 #define CHECK_HOST_ALIGN 8u    /* requested an alignment that is not a power of 2 */
 
+/* Hosts that check_host_init makes from now on are of that version of this major (--abi), and of
+ * this one before the first call. */
+void check_host_play(uint32_t abi);
+uint32_t check_host_played(void);
+static inline int check_host_is_newer(void) {
+    return check_host_played() > MN_ABI_VERSION;
+}
 void check_host_init(check_host *h);
 void check_host_mark(check_host *h); /* the peak becomes the present number of bytes */
 /* What the plugin did wrong with the host's memory, as the end of "the plugin ..."; NULL =

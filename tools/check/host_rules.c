@@ -91,19 +91,47 @@ void check_host_major(check *c) {
     must_refuse(c, &h.api, 16, "a host of the next major, of which 16 bytes may be read");
 }
 
-void check_host_minor(check *c) {
+/* Whether the text has the version, and not as the beginning of another one. */
+static int names_version(const char *text, uint32_t abi) {
+    char version[24];
+    const size_t n = (size_t)snprintf(version, sizeof version, "%u.%u", abi >> 16, abi & 0xffff);
+    for (const char *at = strstr(text, version); at; at = strstr(at + 1, version))
+        if ((at == text || !mn_is_digit(at[-1])) && !mn_is_digit(at[n]))
+            return 1;
+    return 0;
+}
+
+/* A host of these versions; oldest, newest: the plugin's own. */
+static void refuse_version(check *c, uint32_t abi, uint32_t abi_min, uint32_t oldest,
+                           uint32_t newest) {
     check_host h;
-    check_plugin p;
+    mn_error err = check_error();
+    char what[80];
     check_host_init(&h);
-    if (!check_open(c, &p, &h))
+    h.api.abi = abi;
+    h.api.abi_min = abi_min;
+    snprintf(what, sizeof what, "a host of ABI %u.%u that accepts plugins from %u.%u on", abi >> 16,
+             abi & 0xffff, abi_min >> 16, abi_min & 0xffff);
+    must_refuse(c, &h.api, sizeof h.api, what);
+    if (check_over(c))
         return;
-    uint32_t abi = p.api->abi;
-    check_close(c, &p);
-    h.api.abi = abi + 9;
-    h.api.abi_min = abi + 1;
-    must_refuse(c, &h.api, sizeof h.api, "a host that needs a newer plugin (abi_min)");
-    set_abi(&h, MN_ABI(0, 1));
-    must_refuse(c, &h.api, sizeof h.api, "a host of ABI 0.1");
+    host_rule_enter(c, &h.api, sizeof h.api, &err);
+    must_be_released(c, &h, what);
+    const int own = names_version(err.msg, oldest) || names_version(err.msg, newest);
+    const int hosts = names_version(err.msg, abi) || names_version(err.msg, abi_min);
+    CHECK(c, own && hosts,
+          "%s: found the message \"%.200s\", expected one that names both versions", what, err.msg);
+}
+
+/* With --abi OLDER that host, too. */
+void check_host_minor(check *c) {
+    uint32_t oldest;
+    const uint32_t abi = check_note_abi(c, &oldest);
+    const uint32_t older = check_host_played();
+    if (older < oldest)
+        refuse_version(c, older, older, oldest, abi);
+    refuse_version(c, abi + 9, abi + 1, oldest, abi);
+    refuse_version(c, MN_ABI(0, 1), MN_ABI(0, 1), oldest, abi);
 }
 
 /* An mn_error of n bytes that a refused entry has filled. R4: nothing behind `size` is written,

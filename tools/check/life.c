@@ -2,6 +2,7 @@
  * freed by stage_close, or with the rule's process when the rule fails. */
 #include "life.h"
 #include "watch.h"
+#include "wide.h"
 #include <string.h>
 
 /* ---- cases ----------------------------------------------------------------------------------- */
@@ -214,7 +215,8 @@ mn_status life_run(check *c, check_host *host, mn_error *err) {
             return err->status;
         return MN_INVALID;
     }
-    p.be = watch_backend(c, p.api->query(p.api->self, MN_BACKEND_ID));
+    const mn_backend *be = p.api->query(p.api->self, MN_BACKEND_ID);
+    p.be = watch_backend(c, check_host_is_newer() ? wide_always(be) : be);
     if (p.be && c->facts->n_devices)
         st = life_live(c, &p, err);
     check_close(c, &p);

@@ -5,6 +5,7 @@
  * that are left then are a fault. Calls outside of the watched tables (dlopen, entry, query,
  * shutdown) are announced to watch.c here. */
 #include "watch.h"
+#include "wide.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,8 +59,10 @@ int check_open(check *c, check_plugin *p, check_host *host) {
     check_doing(c, "query ran");
     watch_begin(c, "query");
     p->be_table = p->api->query(p->api->self, MN_BACKEND_ID);
-    p->be = watch_backend(c, p->be_table);
-    p->ld = watch_loader(c, p->api->query(p->api->self, MN_LOADER_ID));
+    const mn_backend *be = p->be_table;
+    const mn_loader *ld = p->api->query(p->api->self, MN_LOADER_ID);
+    p->be = watch_backend(c, check_host_is_newer() ? wide_always(be) : be);
+    p->ld = watch_loader(c, check_host_is_newer() ? wide_loader(ld) : ld);
     watch_end("query");
     return 1;
 }

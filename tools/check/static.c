@@ -299,13 +299,22 @@ static int all_notes(const elf_file *f, uint32_t *n_desc, mn_note *note) {
     return total;
 }
 
-uint32_t check_note_kinds(const check *c) {
+static int read_only_note(const check *c, mn_note *note) {
     elf_file f;
-    mn_note note;
     uint32_t n_desc;
-    if (elf_open(&f, c->bytes, c->n_bytes) || all_notes(&f, &n_desc, &note) != 1)
-        return 0;
-    return note.kinds;
+    return !elf_open(&f, c->bytes, c->n_bytes) && all_notes(&f, &n_desc, note) == 1;
+}
+
+uint32_t check_note_kinds(const check *c) {
+    mn_note note;
+    return read_only_note(c, &note) ? note.kinds : 0;
+}
+
+uint32_t check_note_abi(const check *c, uint32_t *oldest) {
+    mn_note note;
+    const int found = read_only_note(c, &note);
+    *oldest = found ? note.abi_oldest : MN_ABI_OLDEST;
+    return found ? note.abi : MN_ABI_VERSION;
 }
 
 void check_static_note(check *c) {

@@ -5,8 +5,13 @@
 #define MINERVA_CHECK_WIDE_H
 #include "case.h"
 
-/* A table that widens what goes through it. One at a time; it lasts until the next call. */
+/* A table that widens what goes through it, graphs but those of wide_do excepted. One at a time; it
+ * lasts until the next call. */
 const mn_backend *wide_backend(const mn_backend *be);
+/* The same for the whole process, with graphs: wide_backend of what goes through it adds nothing.
+ * NULL is passed on. */
+const mn_backend *wide_always(const mn_backend *be);
+const mn_loader *wide_loader(const mn_loader *ld); /* wide_loader.c; NULL is passed on */
 /* What the plugin wrote where it must not, since wide_backend; "" = nothing. */
 const char *wide_breach(void);
 int wide_compiled(void); /* compile was reached since wide_backend */
