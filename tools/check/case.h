@@ -132,6 +132,7 @@ typedef struct {
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
     uint32_t v_dtype;               /* of cached values; 0 = that of the keys */
+    uint32_t kv_free;               /* 1: the class chooses the types (MN_DTYPE_NONE) */
     uint32_t kv_group;              /* of KV_STORE and ATTENTION */
     /* one live row holds NaN and Inf (ATTENTION: and one sequence; ops of two inputs: and one
      * row of each input alone): other rows must not change */

@@ -170,6 +170,10 @@ static cache_tensors cache_tensors_of(casegen *g, const cache_plan *a, uint32_t 
     t.kv = case_kv_of(c, kv_dtype, n_pages, group);
     if (g->s->v_dtype)
         c->v_dtype = g->s->v_dtype;
+    if (g->s->kv_free) {
+        c->kv_dtype = MN_DTYPE_NONE;
+        c->v_dtype = MN_DTYPE_NONE;
+    }
     t.row_pos = casegen_int_input(g, a->qpos, "row_pos");
     t.row_slot = casegen_int_input(g, a->qslot, "row_slot");
     t.seqs = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs");

@@ -582,14 +582,25 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
     return case_run_read_all(p, c, err);
 }
 
+/* The pairs lie further apart than they are long. */
 mn_status case_memory_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
                            mn_error *err) {
+    typedef struct {
+        mn_page_copy pair;
+        uint32_t unknown[2];
+    } longer;
     mn_memory_layout l = {.size = sizeof l};
     mn_status st = case_memory_layout(p, group, &l, err);
-    if (st)
-        return st;
-    mn_buffer *kv = p->buffer[p->first->kv[group].tensor];
-    return p->on.be->memory_copy(p->on.queue, kv, &l, pairs, n, sizeof *pairs, NULL, err);
+    longer *at = malloc(n * sizeof *at + 1);
+    if (!at)
+        st = case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < n && !st; i++)
+        at[i] = (longer){pairs[i], {~0u, ~0u}};
+    if (!st)
+        st = p->on.be->memory_copy(p->on.queue, p->buffer[p->first->kv[group].tensor], &l,
+                                   &at->pair, n, sizeof *at, NULL, err);
+    free(at);
+    return st;
 }
 
 mn_status case_take_pages(case_plan *p, case_plan *from, uint32_t group, mn_error *err) {

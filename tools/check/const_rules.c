@@ -124,15 +124,43 @@ static const mn_graph *give_graph(const mn_graph *g) {
     return shut(to);
 }
 
+static const mn_memory_params *give_memory(const mn_memory_params *p) {
+    mn_memory_params *to = const_rule_copy("an mn_memory_params", p, sizeof *p);
+    if (!to)
+        return p;
+    to->layers = const_rule_give("the layers of an mn_memory_params", p->layers,
+                                 (uint64_t)p->n_layers * p->layer_stride);
+    return shut(to);
+}
+
+/* The list of groups, which are one behind the other. */
+static const mn_memory_use *give_uses(const mn_memory_use *uses, uint32_t n) {
+    mn_memory_use *to =
+        const_rule_copy("the memory of mn_compile", uses, (uint64_t)n * sizeof *uses);
+    if (!to)
+        return uses;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_memory_layout *layout = uses[i].layout;
+        to[i].params = give_memory(uses[i].params);
+        if (layout)
+            to[i].layout = const_rule_give("an mn_memory_layout", layout, sizeof *layout);
+    }
+    return shut(to);
+}
+
 static const mn_compile *give_compile(const mn_compile *c) {
     mn_compile *to = const_rule_copy("the mn_compile", c, sizeof *c);
     if (!to)
         return c;
     to->graph = give_graph(c->graph);
+    if (c->n_memory)
+        to->memory = give_uses(c->memory, c->n_memory);
     to->symbol_max = const_rule_give("the symbol values of mn_compile", c->symbol_max,
                                      (uint64_t)c->graph->n_symbols * sizeof *c->symbol_max);
     return shut(to);
 }
+
+#define GIVE(what, p) const_rule_give(what, p, sizeof *(p))
 
 static const mn_step *give_step(const mn_step *step, uint32_t n_values) {
     mn_step *to = const_rule_copy("the mn_step", step, sizeof *step);
@@ -182,6 +210,15 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
     return real->compile(d, give_compile(c), out, err);
 }
 
+static mn_status alloc(mn_device *d, const mn_alloc_params *p, mn_buffer **out, mn_error *err) {
+    return real->alloc(d, GIVE("the mn_alloc_params", p), out, err);
+}
+
+static mn_status context_create(mn_program *program, const mn_context_params *p, mn_context **out,
+                                mn_error *err) {
+    return real->context_create(program, GIVE("the mn_context_params", p), out, err);
+}
+
 static mn_status context_bind(mn_context *x, uint32_t set, const mn_binding *b, uint32_t n,
                               uint32_t stride, mn_error *err) {
     const mn_binding *to = const_rule_give("the bindings", b, (uint64_t)n * stride);
@@ -204,7 +241,7 @@ static mn_status write_bytes(mn_queue *q, mn_buffer *to, uint64_t at, const void
 static mn_status memory_copy(mn_queue *q, mn_buffer *kv, const mn_memory_layout *l,
                              const mn_page_copy *p, uint32_t n, uint32_t stride, mn_event **ev,
                              mn_error *err) {
-    const mn_memory_layout *layout = const_rule_give("the mn_memory_layout", l, sizeof *l);
+    const mn_memory_layout *layout = GIVE("the mn_memory_layout", l);
     const mn_page_copy *pages = const_rule_give("the pages to copy", p, (uint64_t)n * stride);
     return real->memory_copy(q, kv, layout, pages, n, stride, ev, err);
 }
@@ -220,6 +257,8 @@ static const mn_backend *const_backend(const mn_backend *be) {
     table.weights_open = weights_open;
     table.weights_put = weights_put;
     table.compile = compile;
+    table.alloc = alloc;
+    table.context_create = context_create;
     table.context_bind = context_bind;
     if (table.context_prepare)
         table.context_prepare = context_prepare;
@@ -232,9 +271,17 @@ static const mn_backend *const_backend(const mn_backend *be) {
 /* ---- the rule -------------------------------------------------------------------------------- */
 /* Statuses are judged by other rules. */
 static void run_op(check *c, stage *s, op_case *o, uint32_t op) {
+    const mn_page_copy pair = {.src_page = 0, .dst_page = 1, .n_tokens = op == MN_OP_ATTENTION};
     mn_error err = check_error();
+    case_plan *plan = NULL;
     check_doing(c, "%s ran with read-only arguments", case_op_name(op));
-    case_run(&s->on, o, MN_PRECISION_EXACT, &err);
+    mn_status st = case_open(&s->on, o, MN_PRECISION_EXACT, &plan, &err);
+    if (!st)
+        st = case_step(plan, o, &err);
+    check_doing(c, "memory_copy of %s ran with read-only arguments", case_op_name(op));
+    if (!st && o->kv[0].tensor >= 0 && o->kv[0].pages > 1)
+        case_memory_copy(plan, 0, &pair, 1, &err);
+    case_close(plan);
 }
 
 static void run_backend(check *c) {

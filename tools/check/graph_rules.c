@@ -43,8 +43,45 @@ static void strides(check *c, stage *s, op_case *o, uint32_t op) {
     case_free(plain);
 }
 
+/* Layers of two groups, of which all tokens are in one page of any plugin. NULL = out of memory. */
+static op_case *strides_of_groups(void) {
+    const op_shape shape[CASE_GROUPS] = {
+        {.rows = 6, .n_head = 4, .n_head_kv = 2, .dim = 32, .past = 3},
+        {.rows = 6, .n_head = 2, .n_head_kv = 1, .dim = 64, .past = 3}};
+    return case_groups(shape, 4, 11);
+}
+
+/* Lists of groups and of layers with more than one element (mn_compile.memory). */
+static void memory_strides(check *c, stage *s) {
+    mn_error err = check_error();
+    case_on wide = s->on;
+    op_case *plain = strides_of_groups();
+    op_case *o = strides_of_groups();
+    CHECK(c, plain && o && !plain->failed && !o->failed, "out of memory");
+    if (case_supported(&s->on, plain)) {
+        check_doing(c, "layers of two groups ran");
+        mn_status st = case_run(&s->on, plain, MN_PRECISION_EXACT, &err);
+        CHECK_OK(c, st, &err, "layers of two groups");
+        wide.be = wide_backend(s->p.be);
+        check_doing(c, "layers of two groups ran with longer structs and strides");
+        st = case_run(&wide, o, MN_PRECISION_EXACT, &err);
+        CHECK_OK(c, st, &err, "layers of two groups with longer structs and strides");
+        CHECK(c, !wide_breach()[0], "layers of two groups: %s", wide_breach());
+        CHECK(c, case_differ(o, plain, NULL) < 1e-5,
+              "layers of two groups with longer structs and strides: found other results, expected "
+              "the same");
+    }
+    case_free(plain);
+    case_free(o);
+}
+
 void check_graph_strides(check *c) {
-    graph_rule_each_op(c, strides);
+    stage s;
+    if (!stage_device(c, &s))
+        return;
+    memory_strides(c, &s);
+    if (!check_over(c))
+        stage_each_op(c, &s, strides);
 }
 
 /* A new output struct with room for n bytes, before a page that cannot be accessed. */
@@ -132,7 +169,8 @@ static void refused(check *c, const stage *s, op_case *o, uint32_t at, const cha
 }
 
 void check_graph_unknown_op(check *c) {
-    static const uint32_t ops[] = {0, 19, 9999, 0x7fffffff, ~0u};
+#define NEXT_OP(name, id) +1u
+    static const uint32_t ops[] = {0, 1 MN_OPS(NEXT_OP), 9999, 0x7fffffff, ~0u};
     stage s;
     if (!stage_case(c, &s))
         return;
@@ -435,26 +473,44 @@ static void odd_estimates(check *c, const stage *s, const mn_compile *good) {
              "estimate met a cache that is garbage, which it does not read");
 }
 
+/* memory_layout of kinds of memory that a later minor may have: the next one, and one far off. */
+static void odd_memory(check *c, const stage *s, mn_compile ask) {
+    const mn_memory_layer layer = {.n_head = 1, .dim_k = 32, .dim_v = 32, .n_state = 64};
+    mn_memory_params p = {
+        .size = sizeof p, .n_layers = 1, .layer_stride = sizeof layer, .layers = &layer};
+    const mn_memory_use use = {&p, NULL};
+    ask.memory = &use;
+    ask.n_memory = 1;
+    ask.memory_stride = sizeof use;
+    for (uint32_t i = 0; i < 2 && !check_over(c); i++) {
+        mn_memory_layout l = {.size = sizeof l};
+        mn_error err = check_error();
+        p.kind = i ? 9999 : MN_MEMORY_STATE + 1;
+        check_doing(c, "memory_layout met memory of kind %u", p.kind);
+        const mn_status st = s->p.be->memory_layout(s->p.dev, &ask, 0, &l, &err);
+        CHECK(c, MN_STATUS_CLASS(st) == MN_CLASS_REFUSE,
+              "memory_layout met memory of kind %u: found status 0x%x (%s), expected "
+              "MN_UNSUPPORTED: a later version may know it (R5)",
+              p.kind, (unsigned)st, err.msg);
+    }
+}
+
 void check_graph_questions(check *c) {
     stage s;
     if (!stage_case(c, &s))
         return;
     const mn_backend *be = s.p.be;
     const mn_compile good = case_question(s.o, MN_PRECISION_EXACT);
-    mn_compile kv = good;
     mn_memory_layout l = {.size = sizeof l};
     odd_estimates(c, &s, &good);
     if (!check_over(c))
         empty_segment(c, &s, good);
     if (check_over(c))
         return;
-    check_doing(c, "memory_layout met a graph without a KV cache");
-    const mn_memory_params strange = {.size = sizeof strange, .kind = 9999};
-    const mn_memory_use use = {&strange, NULL};
-    kv.memory = &use;
-    kv.n_memory = 1;
-    kv.memory_stride = sizeof use;
-    be->memory_layout(s.p.dev, &kv, 0, &l, NULL);
+    odd_memory(c, &s, good);
+    if (check_over(c))
+        return;
+    check_doing(c, "memory_layout met a group that there is not");
     be->memory_layout(s.p.dev, &good, 12345, &l, NULL);
     check_doing(c, "supports met a graph without nodes");
     mn_graph none = s.o->g;

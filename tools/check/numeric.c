@@ -113,6 +113,8 @@ static const char *numeric_text_of(trial *t) {
         numeric_add_text(t, ", KV %s", mn_dtype_name(s->kv_dtype));
     if (s->v_dtype && s->v_dtype != s->kv_dtype)
         numeric_add_text(t, " and %s", mn_dtype_name(s->v_dtype));
+    if (s->kv_free)
+        numeric_add_text(t, ", KV of the class");
     add_number(t, ", ", s->live ? s->live : s->rows, "");
     add_number(t, " of at most ", s->rows, " rows");
     add_number(t, ", k ", s->k, "");

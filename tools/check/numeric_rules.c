@@ -28,7 +28,17 @@ static bool is_cache_tried(uint32_t precision, uint32_t i, int64_t variant) {
     return both && kv_types[i].k == MN_F16;
 }
 
+/* Without a type a cache is f32 in class exact, f16 in the others. */
+static void compare_free_cache(numeric *n, uint32_t op, uint32_t dtype, op_shape s) {
+    if (s.variant != 0 && s.variant != 7)
+        return;
+    s.kv_free = 1;
+    for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++)
+        numeric_compare(n, op, dtype, &s, p);
+}
+
 static void compare_caches(numeric *n, uint32_t op, uint32_t dtype, op_shape s) {
+    compare_free_cache(n, op, dtype, s);
     for (uint32_t i = 0; i < N_KV_TYPES; i++) {
         s.kv_dtype = kv_types[i].k;
         s.v_dtype = kv_types[i].v;
@@ -204,14 +214,19 @@ static int32_t *numeric_rule_data_of(op_case *c, const char *name, uint64_t *n) 
     return c->data[i];
 }
 
-/* Page 1 + i to page 1 + n_pages + i. Pages descend (case_cache.c), so that page 1 is the last
- * one of the sequence, which holds `last` tokens. */
+/* Page 1 + i to page 1 + n_pages + i, and this one in a second call, which finds what the first one
+ * has written, to page 1 + 2 * n_pages + i. Pages descend (case_cache.c), so that page 1 is the
+ * last one of the sequence, which holds `last` tokens. */
 static mn_status copy_pages(case_plan *plan, uint32_t group, uint32_t n_pages, uint32_t last,
                             uint32_t page_tokens, mn_error *err) {
     mn_page_copy pairs[64];
-    for (uint32_t i = 0; i < n_pages; i++)
-        pairs[i] = (mn_page_copy){1 + i, n_pages + 1 + i, i ? page_tokens : last, 0};
-    return case_memory_copy(plan, group, pairs, n_pages, err);
+    mn_status st = MN_OK;
+    for (uint32_t to = n_pages; to <= 2 * n_pages && !st; to += n_pages) {
+        for (uint32_t i = 0; i < n_pages; i++)
+            pairs[i] = (mn_page_copy){to - n_pages + 1 + i, to + 1 + i, i ? page_tokens : last, 0};
+        st = case_memory_copy(plan, group, pairs, n_pages, err);
+    }
+    return st;
 }
 
 /* The tokens of a page on the plugin's device; 0 = it has no such cache. */
@@ -252,8 +267,8 @@ static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b
     case_plan *plan = NULL;
     if (a->failed || b->failed || pages > 64)
         return;
-    a->kv[group].pages = 2 * pages + 1;
-    use_copies(b, pages);
+    a->kv[group].pages = 3 * pages + 1;
+    use_copies(b, 2 * pages);
     check_doing(n->c, "memory_copy of %u pages of group %u ran, KV %s", pages, group, type);
     mn_status st = case_open(&n->here, a, MN_PRECISION_EXACT, &plan, &err);
     if (!st)
