@@ -289,6 +289,16 @@ typedef struct {
     uint64_t page_bytes;
     uint64_t layer_at; /* bytes in front of the node's layer */
 } mnp_state;
+/* The bytes of a page of a STATE group. MN_INVALID: no layer, dims that are not those of n_state
+ * numbers, sizes that overflow; MN_UNSUPPORTED: a state of an unknown operation. */
+mn_status mnp_state_bytes(const mn_memory_params *m, uint64_t *page_bytes, mn_error *err);
+/* How a backend keeps the states of SSM_SCAN and GATED_DELTA, for mn.kv/1: those of a head in
+ * blocks of so many columns, each block dense [rows, columns], the last one as narrow as what is
+ * left; 0: one block of all. Columns are P and Dv, rows N and Dk. States of CONV_STATE lie as in
+ * docs/ops.md. */
+typedef struct {
+    uint32_t ssm_scan, gated_delta;
+} mnp_state_cols;
 /* Of an operation with a state (mnp_has_state). MN_INVALID: it lacks STATES or STATE, or c->memory
  * has no such layer, or one of another operation or other dims than the node's. */
 mn_status mnp_state_of_node(const mn_compile *c, uint32_t node, mnp_state *out, mn_error *err);

@@ -84,6 +84,14 @@ static mn_status measure_state(const mn_memory_params *m, const int64_t *want,
     return MN_OK;
 }
 
+mn_status mnp_state_bytes(const mn_memory_params *m, uint64_t *page_bytes, mn_error *err) {
+    const mn_memory_layer *none;
+    mnp_state state;
+    const mn_status st = measure_state(m, NULL, &none, &state, err);
+    *page_bytes = state.page_bytes;
+    return st;
+}
+
 /* Whether the layer that the host states is the node's. */
 static bool is_state_of(const mn_memory_layer *l, const mn_memory_layer *node) {
     return l->op == node->op && l->n_head == node->n_head && l->dim_k == node->dim_k &&
@@ -129,8 +137,6 @@ mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precis
     const mn_memory_params *m = mnp_memory_of(c, group);
     mn_memory_layout l = {sizeof l, 0, 0, flags, 0};
     mn_status st;
-    const mn_memory_layer *none;
-    mnp_state state;
     mnp_kv kv;
     if (!m)
         return mnp_fail(err, MN_INVALID, ~0u, "no group %u in mn_compile.memory", group);
@@ -142,8 +148,7 @@ mn_status mnp_memory_layout(const mn_compile *c, uint32_t group, uint32_t precis
         l.cookie = MNP_COOKIE(kv.k_dtype, kv.v_dtype);
         break;
     case MN_MEMORY_STATE:
-        st = measure_state(m, NULL, &none, &state, err);
-        l.page_bytes = state.page_bytes;
+        st = mnp_state_bytes(m, &l.page_bytes, err);
         l.flags &= ~(uint64_t)MN_MEMORY_ZEROED; /* operations write a page before they read it */
         break;
     default:

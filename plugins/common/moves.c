@@ -1,6 +1,6 @@
 /* moves.c -- pages of the memory of sequences from and to the form that all devices share
  * (mn.kv/1), in memory of the host. A backend whose heads lie otherwise than kv.c states has rows
- * of its own. Holds nothing. */
+ * of its own; how its states lie it says by a number of columns (mnp_state_cols). Holds nothing. */
 #include "moves.h"
 
 static uint64_t numbers_of(const mnp_moves *m) {
@@ -16,15 +16,23 @@ static uint64_t numbers_of(const mnp_moves *m) {
     return n;
 }
 
-/* The types that the cache has, whatever class chose them. */
+/* What the layers say, compared with the layout. The types are those that the cache has, whatever
+ * class chose them. */
 static mn_status moves_geometry(mnp_moves *m, const mnp_kv_rules *rules, mn_error *err) {
-    m->params.k_dtype = MNP_COOKIE_K(m->layout.cookie);
-    m->params.v_dtype = MNP_COOKIE_V(m->layout.cookie);
-    mn_status st = mnp_kv_of(&m->params, MN_PRECISION_EXACT, rules, &m->kv, err);
-    if (!st && m->kv.page_bytes != m->layout.page_bytes)
-        st = mnp_fail(
-            err, MN_INVALID, ~0u, "a layout with pages of %llu bytes; its layers have %llu",
-            (unsigned long long)m->layout.page_bytes, (unsigned long long)m->kv.page_bytes);
+    uint64_t page_bytes = 0;
+    mn_status st;
+    if (m->params.kind == MN_MEMORY_STATE) {
+        st = mnp_state_bytes(&m->params, &page_bytes, err);
+    } else {
+        m->params.k_dtype = MNP_COOKIE_K(m->layout.cookie);
+        m->params.v_dtype = MNP_COOKIE_V(m->layout.cookie);
+        st = mnp_kv_of(&m->params, MN_PRECISION_EXACT, rules, &m->kv, err);
+        page_bytes = m->kv.page_bytes;
+    }
+    if (!st && page_bytes != m->layout.page_bytes)
+        st = mnp_fail(err, MN_INVALID, ~0u,
+                      "a layout with pages of %llu bytes; its layers have %llu",
+                      (unsigned long long)m->layout.page_bytes, (unsigned long long)page_bytes);
     return st;
 }
 
@@ -36,17 +44,16 @@ static mn_status check_tokens(const mnp_moves *m, mn_error *err) {
     return mnp_fail(err, MN_INVALID, ~0u, "%u tokens of a page of %u", n, most);
 }
 
-mn_status mnp_moves_of(const mn_kv_page *in, const mnp_kv_rules *rules, mnp_moves *out,
-                       mn_error *err) {
+mn_status mnp_moves_of(const mn_kv_page *in, const mnp_kv_rules *rules, const mnp_state_cols *cols,
+                       mnp_moves *out, mn_error *err) {
     memset(out, 0, sizeof *out);
+    out->cols = *cols;
     mnp_read(&out->page, sizeof out->page, in, in->size);
     if (!out->page.params || !out->page.layout || !out->page.memory || !out->page.host)
         return mnp_fail(err, MN_INVALID, ~0u, "a page without params, layout, memory or host");
     mnp_read(&out->params, sizeof out->params, out->page.params, out->page.params->size);
     mnp_read(&out->layout, sizeof out->layout, out->page.layout, out->page.layout->size);
-    mn_status st = MN_OK;
-    if (out->params.kind == MN_MEMORY_PAGED)
-        st = moves_geometry(out, rules, err);
+    mn_status st = moves_geometry(out, rules, err);
     if (!st)
         st = check_tokens(out, err);
     out->bytes = numbers_of(out) * sizeof(float);
@@ -102,15 +109,64 @@ static void move_paged(const mnp_moves *m, const mnp_rows *rows, uint8_t *page, 
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
+/* A matrix, from the page to the shared form if `out`, else back. */
+typedef struct {
+    uint64_t rows;
+    uint64_t cols;
+    uint64_t row_step; /* in the shared form; from one element to the next */
+    uint64_t col_step;
+    uint64_t block; /* columns of a block in the page */
+    bool out;
+} state_matrix;
+
+/* of: [blocks][rows, block], its blocks one behind the other. */
+static void move_matrix(const state_matrix *m, float *of, float *shared) {
+    for (uint64_t first = 0; first < m->cols; first += m->block) {
+        const uint64_t left = m->cols - first;
+        const uint64_t width = left < m->block ? left : m->block;
+        float *at = shared + first * m->col_step;
+        for (uint64_t r = 0; r < m->rows; r++, of += width)
+            for (uint64_t c = 0; c < width; c++) {
+                float *there = at + r * m->row_step + c * m->col_step;
+                if (m->out)
+                    *there = of[c];
+                else
+                    of[c] = *there;
+            }
+    }
+}
+
+/* The matrices of a layer's heads; of CONV_STATE one, which lies as it is shared. */
+static state_matrix matrix_of(const mnp_moves *m, const mn_memory_layer *l, bool out) {
+    state_matrix x = {.rows = l->dim_k,
+                      .cols = l->dim_v,
+                      .row_step = l->dim_v,
+                      .col_step = 1,
+                      .block = l->dim_v,
+                      .out = out};
+    if (l->op == MN_OP_GATED_DELTA && m->cols.gated_delta)
+        x.block = m->cols.gated_delta;
+    if (l->op != MN_OP_SSM_SCAN)
+        return x;
+    x.rows = l->dim_v;
+    x.cols = l->dim_k;
+    x.row_step = 1;
+    x.col_step = l->dim_v;
+    x.block = l->dim_k;
+    if (m->cols.ssm_scan)
+        x.block = m->cols.ssm_scan;
+    return x;
+}
+
 static void move_state(const mnp_moves *m, uint8_t *page, float *x, bool out) {
     for (uint32_t i = 0; i < m->params.n_layers; i++) {
         const mn_memory_layer *l = mnp_memory_layer(&m->params, i);
+        const state_matrix of_head = matrix_of(m, l, out);
+        const uint64_t each = of_head.rows * of_head.cols;
         const uint64_t bytes = l->n_state * sizeof *x;
-        if (out)
-            memcpy(x, page, bytes);
-        else
-            memcpy(page, x, bytes);
-        x += l->n_state;
+        float *own = (float *)(void *)page;
+        for (uint32_t h = 0; h < l->n_head; h++, own += each, x += each)
+            move_matrix(&of_head, own, x);
         page += (bytes + MNP_STATE_ALIGN - 1) / MNP_STATE_ALIGN * MNP_STATE_ALIGN;
     }
 }

@@ -25,15 +25,16 @@ typedef struct {
     mn_kv_page page;
     mn_memory_params params; /* with the types of the layout */
     mn_memory_layout layout;
-    mnp_kv kv;      /* of a PAGED group */
-    uint64_t bytes; /* in the shared form */
+    mnp_kv kv;           /* of a PAGED group */
+    mnp_state_cols cols; /* of a STATE group */
+    uint64_t bytes;      /* in the shared form */
 } mnp_moves;
-mn_status mnp_moves_of(const mn_kv_page *in, const mnp_kv_rules *rules, mnp_moves *out,
-                       mn_error *err);
+mn_status mnp_moves_of(const mn_kv_page *in, const mnp_kv_rules *rules, const mnp_state_cols *cols,
+                       mnp_moves *out, mn_error *err);
 /* The page and the host's bytes lie in buffers of so many bytes. */
 mn_status mnp_moves_check(const mnp_moves *m, uint64_t memory_bytes, uint64_t host_bytes,
                           mn_error *err);
-/* page: its bytes, those of a put zeroed before. States lie in it in the order of docs/ops.md. */
+/* page: its bytes, those of a put zeroed before. */
 void mnp_moves_get(const mnp_moves *m, const mnp_rows *rows, const uint8_t *page, float *to);
 void mnp_moves_put(const mnp_moves *m, const mnp_rows *rows, const float *from, uint8_t *page);
 #ifdef __cplusplus

@@ -261,6 +261,7 @@ typedef struct mnc_ops {
     bool (*repack)(void *self, const mnc_weight *w, uint8_t *to);
     mn_status (*self_test)(void *self, mn_error *err); /* optional */
     double (*gbps)(void *self);                        /* optional claims */
+    mnp_state_cols state_cols;                         /* how states lie in pages */
     bool has_numa; /* the option numa says where weights and caches lie (numa.h) */
 } mnc_ops;
 

@@ -9,14 +9,9 @@ static mn_status read_page(mn_queue *q, const mn_kv_page *in, mnp_moves *m, mn_e
     if (atomic_load(&q->aborted))
         st = mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
     if (!st)
-        st = mnp_moves_of(in, &mnc_kv_rules, m, err);
+        st = mnp_moves_of(in, &mnc_kv_rules, &q->dev->plugin->ops->state_cols, m, err);
     if (!st)
         st = mnp_moves_check(m, m->page.memory->bytes, m->page.host->bytes, err);
-    if (!st && m->params.kind == MN_MEMORY_STATE &&
-        !(q->dev->plugin->ops->device_flags & MN_DEVICE_ORACLE))
-        st = mnp_fail(err, MN_UNSUPPORTED, ~0u,
-                      "states lie in an order of this plugin's own, which a group's layers do not "
-                      "tell");
     return st;
 }
 

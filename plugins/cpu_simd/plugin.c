@@ -455,6 +455,7 @@ static bool repack(void *self, const mnc_weight *w, uint8_t *to) {
 static const mnc_ops ops = {
     .id = "cpu_simd",
     .device_flags = MN_DEVICE_PARALLEL_PUT,
+    .state_cols = {MNK_STATE_COLS, MNK_STATE_COLS},
     .has_numa = true,
     .vendor = "Minerva",
     .version = MNK_VERSION,

@@ -30,6 +30,7 @@ const mng_backend cu_gpu = {
     .profile = &cu_profile,
     .moves = &cu_moves,
     .rows = &cu_page_rows,
+    .state_cols = {1, 1}, /* k_state.cu */
     .device_count = cu_device_count,
     .device_info = cu_device_info,
     .device_open = cu_device_open,

@@ -58,6 +58,7 @@ struct mng_backend {
     const mn_kv_moves *moves;
     /* (moves.h) NULL: rows of a head lie one behind the other, blocks of Q8_0 whole */
     const struct mnp_rows *rows;
+    mnp_state_cols state_cols; /* how states lie in pages */
 
     /* ---- facts ---- */
     mn_status (*device_count)(mng_plugin *p, uint32_t *n, mn_error *err);

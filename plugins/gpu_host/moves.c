@@ -13,17 +13,13 @@ static mn_status read_page(mn_queue *q, const mn_kv_page *in, mnp_moves *m, mn_e
     const mng_backend *b = mng_backend_of(dev);
     mn_status st = mng_check_abort(q, err);
     if (!st)
-        st = mnp_moves_of(in, &b->limits.kv, m, err);
+        st = mnp_moves_of(in, &b->limits.kv, &b->state_cols, m, err);
     if (!st)
         st = mng_check_buffer(dev, m->page.memory, err);
     if (!st)
         st = mnp_moves_check(m, m->page.memory->bytes, m->page.host->bytes, err);
     if (!st && !m->page.host->host)
         st = mnp_fail(err, MN_INVALID, ~0u, "a host's buffer in device memory");
-    if (!st && m->params.kind == MN_MEMORY_STATE)
-        st = mnp_fail(err, MN_UNSUPPORTED, ~0u,
-                      "states lie in an order of this plugin's own, which a group's layers do not "
-                      "tell");
     if (!st)
         st = mng_enter(dev, err);
     if (!st)

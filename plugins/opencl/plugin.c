@@ -32,6 +32,7 @@ static const mng_backend backend = {
                .max_taps = OCL_CONV_MOST,
                .slack = 256,
                .segments = 16},
+    .state_cols = {0, 0}, /* state.cl */
     .init = plugin_init,
     .fini = plugin_fini,
     .device_count = ocl_device_count,

@@ -148,6 +148,7 @@ static const mnc_ops ops = {
     .vendor = "Minerva",
     .version = MN_PLUGIN_VERSION,
     .device_flags = MN_DEVICE_ORACLE,
+    .state_cols = {.ssm_scan = 1}, /* as in docs/ops.md */
     .contracts = contracts,
     .n_contracts = N_OPS,
     .verdict = verdict,

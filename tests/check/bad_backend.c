@@ -703,6 +703,21 @@ static mn_status memory_copy(mn_queue *q, mn_buffer *b, const mn_memory_layout *
         return stub_inner->memory_copy(q, b, l, copies, n, stride, event, err);
     return MN_OK;
 }
+#elif defined(BAD_NUMERIC_STATES_LAYER)
+/* A layer's numbers are counted by its dims alone. */
+static mn_status memory_layout(mn_device *d, const mn_compile *c, uint32_t group,
+                               mn_memory_layout *out, mn_error *err) {
+    mn_compile own = *c;
+    mn_memory_params params = *c->memory->params;
+    mn_memory_layer l = *params.layers;
+    const mn_memory_use use = {&params, NULL};
+    if (params.kind != MN_MEMORY_STATE || params.n_layers != 1)
+        return stub_inner->memory_layout(d, c, group, out, err);
+    l.n_state = (uint64_t)l.n_head * l.dim_k * l.dim_v;
+    params.layers = &l;
+    own.memory = &use;
+    return stub_inner->memory_layout(d, &own, group, out, err);
+}
 #elif defined(BAD_NUMERIC_SAMPLE)
 /* The slot stays behind the rejected drafts. */
 extern const ref_op __real_ref_op_sample;
@@ -983,14 +998,25 @@ mn_status __wrap_mnp_kv_of_node(const mn_compile *c, uint32_t node, uint32_t pre
     }
     return s;
 }
+#elif defined(BAD_NUMERIC_KV_MOVES_STATES)
+/* The states of SSM_SCAN as if they lay [H, N, P]. */
+void __real_mnp_moves_get(const mnp_moves *m, const mnp_rows *rows, const uint8_t *page, float *to);
+void __wrap_mnp_moves_get(const mnp_moves *m, const mnp_rows *rows, const uint8_t *page,
+                          float *to) {
+    mnp_moves turned = *m;
+    turned.cols.ssm_scan = 0;
+    __real_mnp_moves_get(&turned, rows, page, to);
+}
 #elif defined(BAD_NUMERIC_KV_MOVES) || defined(BAD_NUMERIC_KV_MOVES_LAYERS) ||                     \
     defined(BAD_NUMERIC_KV_MOVES_TOKENS) || defined(BAD_NUMERIC_KV_MOVES_TYPES)
 void __real_mnp_moves_get(const mnp_moves *m, const mnp_rows *rows, const uint8_t *page, float *to);
 void __wrap_mnp_moves_get(const mnp_moves *m, const mnp_rows *rows, const uint8_t *page,
                           float *to) {
     const size_t n = m->bytes / sizeof *to, parts = 2 * m->kv.n_layers;
-    float *spare = malloc(m->bytes * m->layout.page_tokens);
     __real_mnp_moves_get(m, rows, page, to);
+    if (m->params.kind == MN_MEMORY_STATE || !n || !parts)
+        return;
+    float *spare = malloc(m->bytes * m->layout.page_tokens);
     memcpy(spare, to, m->bytes);
 #if defined(BAD_NUMERIC_KV_MOVES)          // values in front of keys
     for (size_t i = 0; i < parts; i++)
@@ -1264,6 +1290,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.memory_layout = memory_layout;
 #elif defined(BAD_NUMERIC_STATES_COPY)
     stub_table.memory_copy = memory_copy;
+#elif defined(BAD_NUMERIC_STATES_LAYER)
+    stub_table.memory_layout = memory_layout;
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
     defined(BAD_PROCESS_CALLS_LOCALE) || defined(BAD_PROCESS_SILENT) ||                            \
     defined(BAD_PROCESS_CHILDREN)

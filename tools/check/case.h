@@ -153,6 +153,9 @@ op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t se
 op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed);
 /* CONV_STATE, SSM_SCAN and GATED_DELTA */
 bool case_has_state(uint32_t op);
+/* One node of each of n operations with a state, on the same sequences, with layers of one group:
+ * layer n - 1 is the first node's. shape: [n], with the same rows, live, n_seqs and phase. */
+op_case *case_states(const uint32_t *op, const op_shape *shape, uint32_t n, uint64_t seed);
 /* NULL = no such op */
 const char *case_op_name(uint32_t op);
 

@@ -13,7 +13,8 @@
 
 enum { PAGES_OF_SEQUENCE = 3, WAYS = 3 };
 
-/* Sequence q has the rows [q * per, (q + 1) * per) of the step, those of them that are live. */
+/* Sequence q has the rows [q * per, (q + 1) * per) of the step, those of them that are live.
+ * Several nodes may share a plan; layer: of the next node. */
 typedef struct {
     int64_t n_seqs;
     int64_t n_slots; /* one more: its row of STATES is [-1, -1] */
@@ -21,6 +22,9 @@ typedef struct {
     int32_t *row_pos; /* [rows] */
     int32_t *seqs;    /* [n_seqs, 4] */
     int32_t *states;  /* [n_slots, 2] */
+    uint64_t layer;
+    bool has_operands;
+    int32_t operands[4]; /* ROW_POS, SEQS, STATES, STATE */
 } state_plan;
 
 /* Page i of sequence q; page 0 is nobody's. */
@@ -147,15 +151,20 @@ static int32_t small_input(casegen *g, int64_t d1, int64_t d2, float by, const c
     return t;
 }
 
-/* ROW_POS, SEQS, STATES and STATE, which lie behind one another. */
-static void sequence_operands(casegen *g, const state_plan *a, int32_t in[4]) {
+/* ROW_POS, SEQS, STATES and STATE, which lie behind one another; made for the first node. */
+static void sequence_operands(casegen *g, state_plan *a, int32_t in[4]) {
     op_case *c = g->c;
-    const int64_t Q = case_symbol(c, "n_seqs", a->n_seqs, MN_SYMBOL_SHAPE);
-    in[0] = casegen_int_input(g, a->row_pos, "row_pos");
-    in[1] = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs");
-    in[2] = case_mat(c, MN_ROLE_INPUT, MN_I32, a->n_slots, 2, a->states, "states");
-    in[3] =
-        case_kv_of(c, MN_DTYPE_NONE, (uint32_t)(PAGES_OF_SEQUENCE * a->n_seqs + 1), g->s->kv_group);
+    int32_t *own = a->operands;
+    if (!a->has_operands) {
+        const uint32_t n_pages = (uint32_t)(PAGES_OF_SEQUENCE * a->n_seqs + 1);
+        const int64_t Q = case_symbol(c, "n_seqs", a->n_seqs, MN_SYMBOL_SHAPE);
+        own[0] = casegen_int_input(g, a->row_pos, "row_pos");
+        own[1] = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs");
+        own[2] = case_mat(c, MN_ROLE_INPUT, MN_I32, a->n_slots, 2, a->states, "states");
+        own[3] = case_kv_of(c, MN_DTYPE_NONE, n_pages, g->s->kv_group);
+        a->has_operands = true;
+    }
+    memcpy(in, own, sizeof a->operands);
 }
 
 /* What rows hold differs from phase to phase. */
@@ -164,10 +173,10 @@ static void next_numbers(casegen *g) {
 }
 
 /* k: channels, n: the width. variant bit 0: a bias. */
-static void conv_node(casegen *g, const state_plan *a, uint32_t dtype) {
+static void conv_node(casegen *g, state_plan *a, uint32_t dtype) {
     const op_shape *s = g->s;
     const bool has_bias = s->variant & 1;
-    const uint64_t attr[] = {0, s->kv_group};
+    const uint64_t attr[] = {a->layer, s->kv_group};
     int32_t in[7];
     in[1] = casegen_matrix(g, dtype, s->k, s->n, "w");
     in[6] = has_bias ? casegen_vector(g, dtype, s->k, "b") : -1;
@@ -193,12 +202,12 @@ static int32_t scan_output(casegen *g, bool as_heads) {
 
 /* n_head of dim, n_head_kv groups of n. variant bit 0: A_LOG, bit 1: limits of dt, bit 2: Y has
  * other dims than [T, H, P]. */
-static void scan_node(casegen *g, const state_plan *a, uint32_t dtype) {
+static void scan_node(casegen *g, state_plan *a, uint32_t dtype) {
     const op_shape *s = g->s;
     const bool is_log = s->variant & 1;
     const bool limits = s->variant & 2;
     const int64_t width = s->n_head * s->dim;
-    const uint64_t attr[] = {0,
+    const uint64_t attr[] = {a->layer,
                              s->kv_group,
                              (uint64_t)s->n_head_kv,
                              is_log,
@@ -218,12 +227,12 @@ static void scan_node(casegen *g, const state_plan *a, uint32_t dtype) {
 
 /* n_head of dim_v read n_head_kv of dim. variant bit 0: heads in turn, bit 1: A_LOG, bit 2: a decay
  * for each element, bit 3: q and k as they are, with a scale and beta up to 2. */
-static void delta_node(casegen *g, const state_plan *a, uint32_t dtype) {
+static void delta_node(casegen *g, state_plan *a, uint32_t dtype) {
     const op_shape *s = g->s;
     const bool each = s->variant & 4;
     const bool plain = s->variant & 8;
     const float size = plain ? 0.6f / sqrtf((float)s->dim) : 1; /* longer keys make states grow */
-    const uint64_t attr[] = {0,
+    const uint64_t attr[] = {a->layer,
                              s->kv_group,
                              (uint64_t)s->n_head_kv,
                              s->variant & 1,
@@ -247,16 +256,38 @@ bool case_has_state(uint32_t op) {
     return op == MN_OP_CONV_STATE || op == MN_OP_SSM_SCAN || op == MN_OP_GATED_DELTA;
 }
 
+static void state_node(casegen *g, state_plan *a, uint32_t op, uint32_t dtype) {
+    if (op == MN_OP_CONV_STATE) {
+        conv_node(g, a, dtype);
+    } else if (op == MN_OP_SSM_SCAN) {
+        scan_node(g, a, dtype);
+    } else {
+        delta_node(g, a, dtype);
+    }
+}
+
 void casegen_state(casegen *g, uint32_t op, uint32_t dtype) {
     state_plan a;
     if (state_plan_make(g, &a)) {
-        if (op == MN_OP_CONV_STATE) {
-            conv_node(g, &a, dtype);
-        } else if (op == MN_OP_SSM_SCAN) {
-            scan_node(g, &a, dtype);
-        } else {
-            delta_node(g, &a, dtype);
-        }
+        state_node(g, &a, op, dtype);
     }
     state_plan_free(&a);
+}
+
+op_case *case_states(const uint32_t *op, const op_shape *shape, uint32_t n, uint64_t seed) {
+    op_case *c = case_new();
+    state_plan a;
+    if (!c)
+        return NULL;
+    casegen g = casegen_begin(c, shape, &seed, "n_tokens");
+    if (!state_plan_make(&g, &a)) {
+        c->failed = true;
+    }
+    for (uint32_t i = 0; i < n && !c->failed; i++) {
+        g.s = &shape[i];
+        a.layer = n - 1 - i;
+        state_node(&g, &a, op[i], MN_F32);
+    }
+    state_plan_free(&a);
+    return c;
 }

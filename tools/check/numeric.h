@@ -45,6 +45,8 @@ void numeric_close(numeric *n);
 /* n rows, at most max, rounded up as the host does it: to the next power of two below the grain, to
  * a multiple of the grain from there on; grain 1: not at all, 0: always to a power of two. */
 int64_t numeric_bucket(int64_t n, int64_t max, uint32_t grain);
+/* States in the form of mn.kv/1, for the rule numeric.kv_moves (numeric_state_moves.c). */
+void numeric_state_moves(numeric *n);
 /* One trial: op, weight type, shape and class, with one type of cache. Fails the rule at the first
  * difference. Nothing is compared where the plugin does not claim it. */
 void numeric_compare(numeric *n, uint32_t op, uint32_t dtype, const op_shape *s,

@@ -1,4 +1,5 @@
-/* numeric_moves.c -- rule numeric.kv_moves: pages in the form that all devices share (mn.kv/1).
+/* numeric_moves.c -- rule numeric.kv_moves: pages in the form that all devices share (mn.kv/1);
+ * numeric_state_moves.c has those of states.
  * Layers of two groups store the same keys and values on the plugin's device and on that of
  * `reference`, whose pages may have another size: what both tell of each token is compared. Then
  * the plugin takes its pages back at other places, and tells the same bits again. */
@@ -245,8 +246,10 @@ static void moves_of_types(numeric *n) {
     }
     for (uint32_t i = 0; i < sizeof types / sizeof *types && !check_over(n->c); i++)
         moves_of_type(n, types[i]);
+    if (!check_over(n->c))
+        numeric_state_moves(n);
     if (!n->n_cases)
-        check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION%s",
+        check_skip(n->c, "the plugin supports neither a cache nor an operation with a state%s",
                    check_no_text(&n->plugin));
 }
 

@@ -1,7 +1,8 @@
 /* numeric_states.c -- rule numeric.states: in class exact the rows of a sequence give the same bits
  * in one step and in several, and the state behind them is the same, also in a page that
  * memory_copy made. A host computes rows again that it has computed in other steps, from a
- * snapshot. Each trial owns its plan; cases live for one step. */
+ * snapshot. And memory_layout refuses layers that contradict themselves. Each trial owns its plan;
+ * cases live for one step. */
 #include "numeric.h"
 #include <string.h>
 
@@ -135,8 +136,39 @@ static void compare_copy(state_trial *t) {
         compare_behind(t, STATE_COPY, "memory_copy of the state");
 }
 
+static void refuse_layer(state_trial *t, const mn_memory_layer *wrong, mn_status want,
+                         const char *what) {
+    const mn_backend *be = t->n->here.be;
+    mn_compile ask = case_question(t->first, MN_PRECISION_EXACT);
+    mn_memory_params params = *ask.memory->params;
+    const mn_memory_use use = {&params, NULL};
+    mn_memory_layout l = {.size = sizeof l};
+    params.layers = wrong;
+    params.layer_stride = sizeof *wrong;
+    ask.memory = &use;
+    const mn_status st = be->memory_layout(t->n->here.dev, &ask, params.group, &l, NULL);
+    CHECK(t->n->c, st == want,
+          "memory_layout of a state of %s with %s: found status 0x%x, expected 0x%x",
+          case_op_name(t->op), what, (unsigned)st, (unsigned)want);
+}
+
+static void refuse_layers(state_trial *t) {
+    const mn_compile ask = case_question(t->first, MN_PRECISION_EXACT);
+    mn_memory_layer l = *ask.memory->params->layers;
+    l.n_state++;
+    refuse_layer(t, &l, MN_INVALID, "one more number than its dims have");
+    if (check_over(t->n->c))
+        return;
+    l.n_state--;
+    l.op = 9999;
+    refuse_layer(t, &l, MN_UNSUPPORTED, "operation 9999");
+}
+
 static void try_state(state_trial *t) {
     mn_error err = check_error();
+    refuse_layers(t);
+    if (check_over(t->n->c))
+        return;
     const mn_status st = case_open(&t->n->here, t->first, MN_PRECISION_EXACT, &t->plan, &err);
     check_status(t->n->c, st, &err, "%s, class exact", case_op_name(t->op));
     if (st)

@@ -134,6 +134,7 @@ static const mng_backend backend = {
     .limits = {.kv = {TOY_PAGE_TOKENS, 1, TOY_MAX_HEAD},
                .max_experts = TOY_MAX_EXPERTS,
                .slack = TOY_SLACK},
+    .state_cols = {.ssm_scan = 1}, /* as the kernels of `reference` */
     .device_count = device_count,
     .device_info = device_info,
     .device_open = device_open,
