@@ -276,7 +276,7 @@ static void bench_measure_count_drafts(const app *a, const mn_session_stats *bef
 static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     *b = (bench){.a = a,
                  .n_ids = t->batch + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
-                 .cap = t->batch * 8 + 64,
+                 .cap = a->session_info.n_seq * 8 + 64,
                  .sample = t->sample,
                  .cap_gaps = ((size_t)t->n_gen + 1) * t->batch * n_reps + 1};
     if (b->cap_gaps > 1u << 20)

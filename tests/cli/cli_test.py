@@ -1740,6 +1740,12 @@ def test_bench_compare_peer():
     has(r.stderr, "no such model")
 
 
+def test_bench_numbers_of_sequences():
+    """One sequence in a session that has room for many."""
+    tests = bench("-p", "0", "-n", "1", "-b", "1,80", "-r", "1", "-o", "json").lines()
+    equal([t["batch"] for t in tests], [1, 80])
+
+
 def test_bench_lists():
     """Lists and ranges, pairs, threads; every form has every test."""
     tests = bench("-p", "4-16*2,5", "-n", "2-6+2", "-pg", "8,3", "-pg", "9,2", "-t", "1,2", "-r", "1", "-o", "json").lines()
