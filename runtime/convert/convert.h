@@ -63,7 +63,8 @@ typedef struct {
     uint32_t wanted; /* the type that was wanted, if the width of rows does not allow it; else 0 */
     uint32_t n_dim;
     int64_t dim[MN_MAX_DIM];
-    float add; /* to every value */
+    float add;            /* to every value */
+    const float *factors; /* [dim[0]]: of each row, or of each value of a vector; NULL: none */
     mn_row_order order;
     mn_row_order columns; /* of the elements of each row */
     /* MLX into Q4_1: the same codes, scales and offsets */
@@ -113,6 +114,13 @@ mn_status mn_convert_put_matrix(mn_convert_plan *p, const char *name, const floa
 /* states.c: a small tensor of a layer with a state, in the form that other readers expect; taken:
  * it was one. */
 mn_status mn_convert_state(mn_convert_plan *p, const mn_tensor_info *t, bool *taken, mn_error *err);
+/* ---- fold.c: factors that become part of the weights ----------------------------------------- */
+bool mn_convert_is_folded_key(const mn_convert_plan *p, mn_str rest); /* behind "ARCH." */
+/* Sets out->factors, where the tensor of this name and these dims has some. */
+mn_status mn_convert_fold(mn_convert_plan *p, mn_out_tensor *out, mn_error *err);
+bool mn_convert_needs_output(const mn_convert_plan *p); /* beside the embedding that it is */
+/* The tensor's name in the file. */
+mn_str mn_convert_name_there(const mn_convert_plan *p, mn_str name);
 /* merge.c: finds the matrices of the plan's adapters, once hp is read. */
 mn_status mn_convert_bind_adapters(mn_convert_plan *p, mn_error *err);
 /* What they add to the tensor t of the model. */

@@ -75,6 +75,8 @@ static bool is_dropped(const mn_convert_plan *p, mn_str key) {
     if (key.len <= arch || !meta_out_begins(key, p->hp.arch))
         return false;
     const mn_str rest = {key.ptr + arch, key.len - arch};
+    if (mn_convert_is_folded_key(p, rest))
+        return true;
     const uint32_t scaling = p->hp.rope_scaling;
     const bool by_factors = scaling == MN_ROPE_SCALING_LLAMA3 || scaling == MN_ROPE_SCALING_DYNAMIC;
     if (by_factors && meta_out_begins(rest, "rope.scaling."))
@@ -103,12 +105,29 @@ static mn_status renamed(mn_convert_plan *p, mn_str *key, mn_error *err) {
     return MN_OK;
 }
 
-/* The window pattern as GGUF has it: one true or false per layer. */
+/* p, where every layer but each p-th slides; 0: by another pattern. */
+static int64_t period_of(const mn_value *v) {
+    const int64_t *slides = v->array;
+    int64_t period = 1;
+    while (period <= (int64_t)v->n && slides[period - 1])
+        period++;
+    for (int64_t i = 0; i < (int64_t)v->n; i++)
+        if ((slides[i] != 0) != (i % period < period - 1))
+            return 0;
+    return period;
+}
+
+/* The window pattern as GGUF has it: one true or false per layer; of Llama 4 a period. */
 static mn_status as_bools(mn_convert_plan *p, mn_str key, mn_value *v, mn_error *err) {
     if (!mn_str_ends(key, ".attention.sliding_window_pattern"))
         return MN_OK;
     if (v->type != (MN_VALUE_ARRAY | MN_VALUE_INT))
         return MN_OK;
+    const int64_t period = strcmp(p->hp.arch, "llama4") ? 0 : period_of(v);
+    if (period) {
+        *v = (mn_value){.size = sizeof *v, .type = MN_VALUE_INT, .i = period};
+        return MN_OK;
+    }
     uint8_t *flags = mn_arena_alloc(&p->arena, (size_t)v->n, 1);
     if (!flags)
         return mn_fail_memory(err, v->n);

@@ -133,7 +133,7 @@ static void find_order(const mn_convert_plan *p, mn_out_tensor *out) {
 
 static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
     mn_out_tensor out = {
-        .name = t->name,
+        .name = mn_convert_name_there(p, t->name),
         .src = t,
         .n_dim = t->n_dim,
     };
@@ -158,11 +158,13 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
             return convert_no_memory(err);
         return convert_place(p, out, err);
     }
-    const mn_status merged = mn_convert_merge_into(p, t, &out, err);
+    mn_status merged = mn_convert_merge_into(p, t, &out, err);
+    if (!merged)
+        merged = mn_convert_fold(p, &out, err);
     if (merged)
         return merged;
     const bool splits = out.columns.width % t->dtype.block_elems; /* heads end inside of blocks */
-    if (!can_convert(p, t, out.type.id, out.n_merges || splits))
+    if (!can_convert(p, t, out.type.id, out.n_merges || out.factors || splits))
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be converted to %s",
                        p->model->path, MN_STR_ARG(t->native),
                        mn_vendor_dtype_name(p->model->types, t->dtype.id),
@@ -170,8 +172,8 @@ static mn_status convert_put_tensor(mn_convert_plan *p, const mn_tensor_info *t,
     const bool is_norm = mn_str_ends(rest, "norm.weight") && !convert_begins(rest, "ssm_norm.");
     if (p->hp.norm_offset != p->plain.norm_offset && is_norm)
         out.add = (float)p->hp.norm_offset;
-    out.codes =
-        out.type.id == MN_Q4_1 && !out.n_merges && !out.columns.width && mn_convert_fits_q4_1(t);
+    out.codes = out.type.id == MN_Q4_1 && !out.n_merges && !out.factors && !out.columns.width &&
+                mn_convert_fits_q4_1(t);
     const mn_status st = find_importance(p, &out, err);
     if (st)
         return st;
@@ -272,6 +274,17 @@ static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *e
     return convert_put_values(p, kept, f, (int64_t)n, err);
 }
 
+/* The embedding again, as the matrix that makes logits. */
+static mn_status put_output(mn_convert_plan *p, mn_error *err) {
+    const mn_model_tensor_entry *e = mn_canonical_tensor(p->model, "token_embd.weight");
+    mn_tensor_info *t = mn_arena_alloc(&p->arena, 1, sizeof *t);
+    if (!t)
+        return convert_no_memory(err);
+    *t = e->info;
+    t->name = mn_str_of("output.weight");
+    return convert_put_tensor(p, t, err);
+}
+
 /* The hyper-parameters without minerva.* keys. */
 static mn_status convert_read_plain(mn_convert_plan *p, mn_error *err) {
     const mn_meta *all = &p->model->meta;
@@ -312,6 +325,8 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
         else
             p->n_left_out++;
     }
+    if (!st && mn_convert_needs_output(p))
+        st = put_output(p, err);
     if (!st)
         st = mn_convert_check_merged(p, err);
     if (!st && p->imatrix.n && !imatrix_is_used(p))

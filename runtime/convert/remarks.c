@@ -117,8 +117,6 @@ static void remark_states(const mn_convert_plan *p) {
     const bool in_turn = !strncmp(p->hp.arch, "qwen35", 6); /* in other programs */
     if (in_turn && !p->plain.ssm.heads_in_turn && s->n_head > s->n_group)
         what = "heads of v stand as in the checkpoint; other programs expect them in another order";
-    if (s->parts[0] > 0 || s->in_scale > 0)
-        what = "factors stand in keys; other programs expect them multiplied into the weights";
     if (what)
         mn_log(MN_LOG_WARN, "%s: %s: %s", p->model->path, p->hp.arch, what);
 }

@@ -27,7 +27,8 @@ typedef struct {
 } chunk;
 
 static bool is_plain_copy(const mn_out_tensor *t) {
-    if (!t->src || t->add != 0 || t->n_merges || t->columns.width % t->type.block_elems)
+    if (!t->src || t->add != 0 || t->factors || t->n_merges ||
+        t->columns.width % t->type.block_elems)
         return false;
     return t->src->dtype.id == t->type.id && t->src->n_planes == 1;
 }
@@ -118,7 +119,7 @@ static bool move_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
     else if (is_plain_copy(t) && (t->n_dim > 1 || !mn_row_order_moves(&t->order)))
         copy_row(t, row, out);
     else if (t->src->dtype.id == MN_MXFP4_SPLIT && t->type.id == MN_MXFP4 && !t->n_merges &&
-             !t->columns.width)
+             !t->factors && !t->columns.width)
         join_mxfp4(t, row, out);
     else if (t->codes)
         join_mlx(t, row, out);
@@ -138,6 +139,8 @@ static bool make_row(const chunk *c, uint64_t row, float *x, uint8_t *out) {
     mn_row_unpack(c->types, t->src, from, x, NULL); /* a row of NaN is found below */
     for (uint32_t i = 0; i < t->n_merges; i++)
         mn_lora_add_row(t->merges[i].product, t->merges[i].factor, from, x);
+    for (uint64_t i = 0; t->factors && i < t->cols; i++)
+        x[i] *= t->factors[t->n_dim > 1 ? from : i];
     reorder(t, x, x + c->widest);
     for (uint64_t i = 0; i < t->cols && t->add != 0; i++)
         x[i] += t->add;
