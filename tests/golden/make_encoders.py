@@ -41,9 +41,13 @@ MODELS = {
                                                                            layer_types=["full_attention", "sliding_attention"])),
     "mpnet": (tf.MPNetConfig, tf.MPNetModel, dict(SMALL, max_position_embeddings=66, pad_token_id=1)),
     "electra-small": (tf.ElectraConfig, tf.ElectraForPreTraining, dict(SMALL, embedding_size=16, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
+    "mpnet-plain": (tf.MPNetConfig, tf.MPNetForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, hidden_act="relu",
+                                                               max_position_embeddings=98, pad_token_id=1)),
+    "electra-small-wide": (tf.ElectraConfig, tf.ElectraModel, dict(SMALL, num_hidden_layers=3, embedding_size=48, hidden_size=24, num_attention_heads=2, hidden_act="gelu_new",
+                                                                   max_position_embeddings=80, type_vocab_size=1, pad_token_id=0)),
     "electra": (tf.ElectraConfig, tf.ElectraForPreTraining, dict(SMALL, embedding_size=32, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
 }
-SEEDS = {"mpnet": 320, "electra-small": 321, "electra": 309}
+SEEDS = {"mpnet": 320, "electra-small": 321, "electra": 309, "mpnet-plain": 322, "electra-small-wide": 323}
 # sentence-transformers' modules behind the Transformer
 MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False), "embedding-gemma": ("mean_tokens", True),
            "embedding-gemma-plain": ("mean_tokens", True)}
@@ -106,7 +110,7 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "electra-small": bert_tokenizer, "mpnet": mpnet_tokenizer, "qwen3-headless": roberta_tokenizer,
+TOKENIZERS = {"bert": bert_tokenizer, "mpnet-plain": mpnet_tokenizer, "electra-small-wide": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "electra-small": bert_tokenizer, "mpnet": mpnet_tokenizer, "qwen3-headless": roberta_tokenizer,
               "embedding-gemma": roberta_tokenizer, "embedding-gemma-plain": roberta_tokenizer}
 
 

@@ -36,7 +36,11 @@ MODELS = {
     "qwen3-reranker": (None, tf.Qwen3Config, tf.Qwen3ForCausalLM,
                        dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=640, tie_word_embeddings=True)),
 }
-SEEDS = {"bert-rank": 40, "distilbert-rank": 41, "xlm-roberta-rank": 42, "modernbert-rank": 43, "qwen3-reranker": 44, "electra-rank": 45, "bert-labels": 46}
+MODELS.update({
+    "mpnet-rank": ("mpnet", tf.MPNetConfig, tf.MPNetForSequenceClassification, dict(SMALL, max_position_embeddings=194, pad_token_id=1)),
+    "electra-small-rank": ("electra", tf.ElectraConfig, tf.ElectraForSequenceClassification, dict(SMALL, embedding_size=16, max_position_embeddings=96, type_vocab_size=2, pad_token_id=0)),
+})
+SEEDS = {"mpnet-rank": 48, "electra-small-rank": 49, "bert-rank": 40, "distilbert-rank": 41, "xlm-roberta-rank": 42, "modernbert-rank": 43, "qwen3-reranker": 44, "electra-rank": 45, "bert-labels": 46}
 PROMPT = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
           "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: %s\n<Query>: %s\n<Document>: %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
