@@ -49,8 +49,18 @@ mn_status mnp_read_context(const mn_context_params *in, mn_queue **queue, mn_err
     return params_no_flags(p.flags, "context_create", err);
 }
 
+/* The step of a host that has all of it is one copy of a fixed size. Called for every step. */
+static void params_see_step(const mn_step *in, mn_step *out) {
+    if (in->size >= sizeof *out)
+        *out = *in;
+    else
+        mnp_read(out, sizeof *out, in, in->size);
+}
+
 mn_status mnp_read_step_words(const mn_step *in, mn_step *out, mn_error *err) {
-    mnp_read(out, sizeof *out, in, in->size);
+    params_see_step(in, out);
+    if (!(out->n_waits | out->n_signals | out->flags))
+        return MN_OK;
     const uint32_t n = out->n_waits + out->n_signals;
     const bool has_all = (out->waits || !out->n_waits) && (out->signals || !out->n_signals);
     if (n && (!has_all || out->word_stride < MNP_UP_TO(mn_word, value)))
@@ -70,7 +80,7 @@ mn_status mnp_check_word(const mn_word *w, uint64_t bytes, mn_error *err) {
 }
 
 mn_status mnp_read_step(const mn_step *in, mn_step *out, mn_error *err) {
-    mnp_read(out, sizeof *out, in, in->size);
+    params_see_step(in, out);
     if (out->n_waits || out->n_signals)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "a step that waits for words or writes them");
     return params_no_flags(out->flags, "a step", err);

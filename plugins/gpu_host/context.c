@@ -168,6 +168,8 @@ static mn_status read_step(const mn_context *ctx, const mn_step *in, mn_step *ou
     if (!mng_backend_of(d)->word_wait)
         return mnp_read_step(in, out, err);
     mn_status st = mnp_read_step_words(in, out, err);
+    if (!(out->n_waits | out->n_signals)) /* as of nearly every step */
+        return st;
     if (!st)
         st = check_words(d, out->waits, out->n_waits, out->word_stride, err);
     if (!st)
