@@ -43,7 +43,7 @@ static void list_group(other_list *l, uint32_t at, const mn_memory_params *from)
     l->params[at] = *from;
     l->params[at].n_layers = n + 1;
     l->params[at].layers = to;
-    l->use[at].params = &l->params[at];
+    l->use[at] = (mn_memory_use){&l->params[at], NULL};
 }
 
 static bool list_otherwise(mn_memory_uses *u) {
