@@ -4,6 +4,10 @@
 
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND, "");
 
+#if defined(BAD_ABI_NEWER_MOVES)
+static const mn_kv_moves *stub_inner_moves;
+#endif
+
 #if defined(BAD_ABI_OLDER)
 /* Enters any host: what this one says is not read. */
 static const mn_plugin *enter(const mn_host *host, mn_error *err) {
@@ -48,6 +52,41 @@ static const mn_plugin *enter(const mn_host *host, mn_error *err) {
     const mn_plugin *p = stub_enter(host, err, "bad");
     if (p)
         stub_table.execute = execute;
+    return p;
+}
+#elif defined(BAD_ABI_NEWER_MOVES)
+/* Layers of a page that is moved are one behind the other. */
+static mn_status get(mn_queue *q, const mn_kv_page *p, mn_event **ev, mn_error *err) {
+    mn_memory_params params = *p->params;
+    mn_kv_page page = *p;
+    params.layer_stride = sizeof *params.layers;
+    page.size = sizeof page;
+    page.params = &params;
+    return stub_inner_moves->get(q, &page, ev, err);
+}
+static const mn_plugin *enter(const mn_host *host, mn_error *err) {
+    static mn_kv_moves moves;
+    const mn_plugin *p = stub_enter(host, err, "bad");
+    if (!p)
+        return NULL;
+    stub_inner_moves = stub_moves;
+    moves = *stub_moves;
+    moves.get = get;
+    stub_moves = &moves;
+    return p;
+}
+#elif defined(BAD_ABI_NEWER_UNITS)
+/* Units of a profile are one behind the other. */
+static mn_status profile(mn_context *c, const mn_step *s, mn_profile_unit *units, uint32_t stride,
+                         uint32_t *n, mn_error *err) {
+    (void)stride;
+    return stub_inner_profile->execute(c, s, units, sizeof *units, n, err);
+}
+static const mn_plugin *enter(const mn_host *host, mn_error *err) {
+    static mn_profile own;
+    const mn_plugin *p = stub_enter(host, err, "bad");
+    own = (mn_profile){.size = sizeof own, .execute = profile};
+    stub_profile = &own;
     return p;
 }
 #endif

@@ -203,6 +203,11 @@ def test_abi():
         r = failed(report(path, "--abi", "0.11", "--only", "honesty.repeat", code=1))
         assert "an mn_step of another size" in r["honesty.repeat"], r
         report(path, "--only", "honesty.repeat", code=0)
+    for name, rule in (("moves", "numeric.kv_moves"), ("units", "profile.units")):
+        path = os.path.join(BAD, "abi_newer-%s.so" % name)
+        if os.path.exists(path):
+            assert list(failed(report(path, "--abi", "0.11", "--only", rule, code=1))) == [rule], name
+            report(path, "--only", rule, code=0)
     if not os.path.exists(REFERENCE):
         return
     r = report(REFERENCE, "--abi", "0.9", code=0)  # the file, and that it refuses: nothing else can be tried

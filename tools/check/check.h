@@ -130,6 +130,8 @@ void check_give_host(const mn_host *(*fn)(const mn_host *));
 int check_open(check *c, check_plugin *p, check_host *host);
 /* The same with device 0 opened; skips the rule where the machine has no device. */
 int check_open_device(check *c, check_plugin *p, check_host *host);
+/* An optional table of the entered plugin; NULL: it has none. */
+const void *check_table(const check_plugin *p, const char *interface_id);
 /* Frees what check_open* made, and fails the rule if memory of the host is left. No effect on a
  * plugin that failed to open. */
 void check_close(check *c, check_plugin *p);

@@ -70,11 +70,11 @@ static mn_status store_all(mover *m, mn_error *err) {
     return st ? st : case_step(m->plan, m->first, err);
 }
 
-static mn_status open_mover(mover *m, const case_on *on, const check_plugin *p, uint32_t kv_dtype,
-                            mn_error *err) {
+static mn_status open_mover(mover *m, const case_on *on, const mn_kv_moves *moves,
+                            uint32_t kv_dtype, mn_error *err) {
     void *map = NULL;
     m->on = on;
-    m->moves = p->api->query(p->api->self, MN_KV_ID);
+    m->moves = moves;
     for (uint32_t i = 0; i < CASE_GROUPS; i++) {
         m->shape[i] = shapes[i];
         m->shape[i].kv_dtype = kv_dtype;
@@ -217,10 +217,12 @@ static void moves_of_type(numeric *n, uint32_t kv_dtype) {
     mover mine = {0};
     mover theirs = {0};
     mn_error err = check_error();
+    const mn_plugin *oracle = n->oracle.api;
     check_doing(n->c, "pages were moved, KV %s", mn_dtype_name(kv_dtype));
-    mn_status st = open_mover(&theirs, &n->there, &n->oracle, kv_dtype, &err);
+    mn_status st =
+        open_mover(&theirs, &n->there, oracle->query(oracle->self, MN_KV_ID), kv_dtype, &err);
     if (!st)
-        st = open_mover(&mine, &n->here, &n->plugin, kv_dtype, &err);
+        st = open_mover(&mine, &n->here, check_table(&n->plugin, MN_KV_ID), kv_dtype, &err);
     if (!st && pages_of(&mine.shape[0]) > MOST_PAGES)
         st = MN_UNSUPPORTED;
     if (!st && theirs.moves)
@@ -234,7 +236,7 @@ static void moves_of_type(numeric *n, uint32_t kv_dtype) {
 
 static void moves_of_types(numeric *n) {
     static const uint32_t types[] = {MN_F32, MN_F16, MN_Q8_0};
-    const mn_kv_moves *moves = n->plugin.api->query(n->plugin.api->self, MN_KV_ID);
+    const mn_kv_moves *moves = check_table(&n->plugin, MN_KV_ID);
     if (!moves) {
         check_skip(n->c, "the plugin has no " MN_KV_ID);
         return;

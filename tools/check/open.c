@@ -67,6 +67,11 @@ int check_open(check *c, check_plugin *p, check_host *host) {
     return 1;
 }
 
+const void *check_table(const check_plugin *p, const char *interface_id) {
+    const void *table = p->api->query(p->api->self, interface_id);
+    return check_host_is_newer() ? wide_table(interface_id, table) : table;
+}
+
 int check_open_device(check *c, check_plugin *p, check_host *host) {
     if (!check_open(c, p, host))
         return 0;

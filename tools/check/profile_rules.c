@@ -17,7 +17,7 @@ static int open_profile(check *c, stage *s) {
     if (!stage_device(c, s))
         return 0;
     check_doing(c, "query(\"" MN_PROFILE_ID "\") ran");
-    profile = s->p.api->query(s->p.api->self, MN_PROFILE_ID);
+    profile = check_table(&s->p, MN_PROFILE_ID);
     if (!profile) {
         stage_close(c, s);
         check_skip(c, "the plugin has no " MN_PROFILE_ID);

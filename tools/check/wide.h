@@ -12,6 +12,8 @@ const mn_backend *wide_backend(const mn_backend *be);
  * NULL is passed on. */
 const mn_backend *wide_always(const mn_backend *be);
 const mn_loader *wide_loader(const mn_loader *ld); /* wide_loader.c; NULL is passed on */
+/* Of mn.profile/1 and mn.kv/1 (wide_tables.c); what is of another id, or NULL, is passed on. */
+const void *wide_table(const char *id, const void *table);
 /* What the plugin wrote where it must not, since wide_backend; "" = nothing. */
 const char *wide_breach(void);
 int wide_compiled(void); /* compile was reached since wide_backend */

@@ -29,6 +29,7 @@ typedef union {
     mn_step step;
     mn_weight_src src;
     mn_memory_layout layout;
+    mn_kv_page page;
     uint8_t bytes[sizeof(mn_step) + sizeof(mn_weight_src) + WIDE_MORE];
 } wide_in;
 /* A longer copy of the struct of `known` bytes at `from`; w, or `from` itself. */
