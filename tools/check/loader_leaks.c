@@ -4,8 +4,13 @@
  * the size of the heap. A first series makes what a process keeps for good. */
 #include "allocs.h"
 #include "loader.h"
-#include <malloc.h>
 #include <string.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#if __GLIBC_PREREQ(2, 33)
+#define HAS_MALLINFO
+#endif
+#endif
 
 enum { SERIES = 1000 /* files of one series */, LEAST = 16 /* bytes of a block of the heap */ };
 
@@ -33,12 +38,21 @@ static void open_one(loader *l, mapped_files *m, uint32_t i, uint64_t header) {
         l->plugin.ld->close(p);
 }
 
-/* How many bytes the heap has grown by in a series; 0 where the C library does not say. */
+/* Bytes of the heap that are in use; 0 where the C library does not say. */
+static size_t heap_bytes(void) {
+#if defined(HAS_MALLINFO)
+    return mallinfo2().uordblks;
+#else
+    return 0;
+#endif
+}
+
+/* How many bytes the heap has grown by in a series. */
 static uint64_t open_series(loader *l, mapped_files *m, uint64_t header) {
-    const size_t before = mallinfo2().uordblks;
+    const size_t before = heap_bytes();
     for (uint32_t i = 0; i < SERIES && !check_over(l->c); i++)
         open_one(l, m, i, header);
-    const size_t after = mallinfo2().uordblks;
+    const size_t after = heap_bytes();
     return after > before ? after - before : 0;
 }
 
