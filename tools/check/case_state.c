@@ -8,6 +8,7 @@
  * arrays, the case has copies. */
 #include "case_gen.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -274,6 +275,17 @@ void casegen_state(casegen *g, uint32_t op, uint32_t dtype) {
     state_plan_free(&a);
 }
 
+/* Operations have weights of one name, by which a set is found: each gets a name of its own. */
+static void name_weights(op_case *c) {
+    static char names[CASE_TENSORS][16]; /* always the same texts */
+    for (uint32_t i = 0; i < c->g.n_tensors; i++) {
+        if (c->t[i].role != MN_ROLE_WEIGHT)
+            continue;
+        const int n = snprintf(names[i], sizeof names[i], "weight %u", i);
+        c->t[i].name = (mn_str){names[i], (uint64_t)n};
+    }
+}
+
 op_case *case_states(const uint32_t *op, const op_shape *shape, uint32_t n, uint64_t seed) {
     op_case *c = case_new();
     state_plan a;
@@ -288,6 +300,7 @@ op_case *case_states(const uint32_t *op, const op_shape *shape, uint32_t n, uint
         a.layer = n - 1 - i;
         state_node(&g, &a, op[i], MN_F32);
     }
+    name_weights(c);
     state_plan_free(&a);
     return c;
 }
