@@ -38,11 +38,11 @@ static const mn_memory_layer *layer_of(const mn_memory_params *p, uint32_t i) {
 }
 
 /* ---- one side -------------------------------------------------------------------------------- */
-static mn_status open_side(state_mover *m, const case_on *on, const check_plugin *p,
+static mn_status open_side(state_mover *m, const case_on *on, const mn_kv_moves *moves,
                            const uint32_t *op, const op_shape *shape, uint32_t n_ops,
                            mn_error *err) {
     m->on = on;
-    m->moves = p->api->query(p->api->self, MN_KV_ID);
+    m->moves = moves;
     m->c = case_states(op, shape, n_ops, 11);
     if (!m->c || m->c->failed)
         return MN_OUT_OF_MEMORY;
@@ -168,9 +168,11 @@ void numeric_state_moves(numeric *n) {
     const uint32_t n_ops = choose(n, op, shape);
     if (!n_ops)
         return;
-    mn_status st = open_side(&theirs, &n->there, &n->oracle, op, shape, n_ops, &err);
+    const mn_plugin *oracle = n->oracle.api;
+    const mn_kv_moves *moves = oracle->query(oracle->self, MN_KV_ID);
+    mn_status st = open_side(&theirs, &n->there, moves, op, shape, n_ops, &err);
     if (!st)
-        st = open_side(&mine, &n->here, &n->plugin, op, shape, n_ops, &err);
+        st = open_side(&mine, &n->here, check_table(&n->plugin, MN_KV_ID), op, shape, n_ops, &err);
     check_status(n->c, st, &err, "a group of states");
     if (!st && theirs.moves)
         compare_pages(n, &mine, &theirs);
