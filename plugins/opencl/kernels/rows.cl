@@ -67,7 +67,7 @@ kernel void layer_norm(REF(x), REF(w), REF(b), REF(y), const ocl_norm_args p) {
 
 /* ---- elements -------------------------------------------------------------------------------- */
 /* Of xielu; NaN stays. */
-static float bent(ARGS ocl_elementwise_args *p, float a) {
+static float xielu_of(ARGS ocl_elementwise_args *p, float a) {
     const float least = a > p->factor ? p->factor : a;
     const float own = a > 0.0f ? p->alpha * a * a : p->limit * (expm1(least) - a);
     return isnan(a) ? a : own + p->offset * a;
@@ -86,7 +86,7 @@ static float element_of(ARGS ocl_elementwise_args *p, float a, float b) {
     case OCL_ACT:
         return activate(p->kind, a, 1.0f);
     case OCL_XIELU:
-        return bent(p, a);
+        return xielu_of(p, a);
     case OCL_GLU:
         return gate(p->kind, p->alpha, p->limit, p->offset, a, b);
     case OCL_ADD:
