@@ -263,25 +263,6 @@ static void whole(mng_run *r, const mng_unit *u, const mn_node *n, uint32_t firs
                                  .grid = grid});
 }
 
-static void linear(mng_run *r, const mng_unit *u) {
-    const mn_node *n = mnp_node(r->g, u->node);
-    const int64_t rows = mng_dim(r, mnp_in(r->g, n, MN_LINEAR_X), 0);
-    if (unit_is_whole(r, u, n, MN_LINEAR_WEIGHT, rows)) {
-        whole(r, u, n, MN_LINEAR_WEIGHT, rows, mng_absent(r), 1);
-        return;
-    }
-    mng_launch_node(r, u->gather);
-    mng_launch_node(r, u->norm);
-    if (u->add >= 0) {
-        const mng_ref add = mng_operand(r, mng_addend(r->g, u->add, mnp_out(r->g, n, 0)));
-        product(r, n, 0, add, mng_out(r, mnp_node(r->g, (uint32_t)u->add), 0));
-        return;
-    }
-    for (uint32_t i = 0; i < n->n_out; i++)
-        product(r, n, i, mng_absent(r), mng_out(r, n, i));
-    mng_launch_node(r, u->glu);
-}
-
 enum { N_EXPERTS_REFS = 6, EXPERTS_MATRIX = 2 }; /* x, experts, matrix, bias, resident, y */
 
 /* The pairs whose expert is in part k. */
@@ -298,6 +279,46 @@ static void experts_part(mng_run *r, const mng_weight *w, ocl_linear_args a, uin
                                  .args = &a,
                                  .args_bytes = sizeof a,
                                  .grid = grid_of(r, w->type, a.N, a.rows)});
+}
+
+/* Matrices of heads: those of experts, where pair r H + h is head h of row r. */
+static void linear_heads(mng_run *r, const mn_node *n) {
+    const int32_t x = mnp_in(r->g, n, MN_LINEAR_X);
+    for (uint32_t i = 0; i < n->n_out; i++) {
+        const int32_t weight = mnp_in(r->g, n, MN_LINEAR_WEIGHT + 2 * i);
+        const mng_weight *w = mng_weight_of(r, weight);
+        const int64_t H = mnp_tensor(r->g, (uint32_t)weight)->dim[0];
+        ocl_linear_args a = args_of(w, w->rows / H, mng_dim(r, x, 0) * H);
+        a.n_experts = (int)H;
+        a.behind = (int)(mng_last_dim(r, x) - w->cols);
+        mng_ref refs[] = {mng_operand(r, x), mng_absent(r), mng_operand(r, weight),
+                          mng_absent(r),     mng_absent(r), mng_out(r, n, i)};
+        for (uint32_t k = 0; k < w->n_parts; k++)
+            experts_part(r, w, a, k, refs);
+    }
+}
+
+static void linear(mng_run *r, const mng_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const int64_t rows = mng_dim(r, mnp_in(r->g, n, MN_LINEAR_X), 0);
+    if (mnp_in_tensor(r->g, n, MN_LINEAR_WEIGHT)->n_dim == 3) {
+        linear_heads(r, n);
+        return;
+    }
+    if (unit_is_whole(r, u, n, MN_LINEAR_WEIGHT, rows)) {
+        whole(r, u, n, MN_LINEAR_WEIGHT, rows, mng_absent(r), 1);
+        return;
+    }
+    mng_launch_node(r, u->gather);
+    mng_launch_node(r, u->norm);
+    if (u->add >= 0) {
+        const mng_ref add = mng_operand(r, mng_addend(r->g, u->add, mnp_out(r->g, n, 0)));
+        product(r, n, 0, add, mng_out(r, mnp_node(r->g, (uint32_t)u->add), 0));
+        return;
+    }
+    for (uint32_t i = 0; i < n->n_out; i++)
+        product(r, n, i, mng_absent(r), mng_out(r, n, i));
+    mng_launch_node(r, u->glu);
 }
 
 /* X_WEIGHTS, or -1. */
@@ -361,5 +382,5 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
     mng_launch_node(r, u->glu);
 }
 
-const mng_op ocl_op_linear = {MN_OP_LINEAR, 1, mng_linear_verdict, NULL, linear};
+const mng_op ocl_op_linear = {MN_OP_LINEAR, 2, mng_linear_verdict, NULL, linear};
 const mng_op ocl_op_moe_linear = {MN_OP_MOE_LINEAR, 3, moe_linear_verdict, NULL, moe_linear};

@@ -3,6 +3,16 @@
 
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
 
+static void set_groups(const mn_graph *g, const mn_node *n, ocl_route_args *a) {
+    const int n_group = (int)mnp_attr(g, n, MN_MOE_ROUTE_ATTR_N_GROUP);
+    const int score = (int)mnp_attr(g, n, MN_MOE_ROUTE_ATTR_GROUP_SCORE);
+    if (n_group < 2)
+        return;
+    a->n_group = n_group;
+    a->groups_used = (int)mnp_attr(g, n, MN_MOE_ROUTE_ATTR_GROUPS_USED);
+    a->group_score = score ? score : 1;
+}
+
 static void route(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t logits = mnp_in(r->g, n, MN_MOE_ROUTE_LOGITS);
@@ -14,6 +24,7 @@ static void route(mng_run *r, const mng_unit *u) {
     a.kind = (int)mnp_attr(r->g, n, MN_MOE_ROUTE_ATTR_KIND);
     a.normalise = mnp_attr(r->g, n, MN_MOE_ROUTE_ATTR_NORMALISE) != 0;
     a.jitter = (float)mnp_attr_f64(r->g, n, MN_MOE_ROUTE_ATTR_JITTER);
+    set_groups(r->g, n, &a);
     const mng_ref refs[] = {mng_operand(r, logits), mng_in(r, n, MN_MOE_ROUTE_BIAS),
                             mng_operand(r, experts), mng_out(r, n, MN_MOE_ROUTE_OUT_WEIGHTS)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_moe_route,
@@ -71,9 +82,8 @@ static void combine(mng_run *r, const mng_unit *u) {
                                  .grid = ocl_items((int64_t)a.n, 1, 1)});
 }
 
-/* There is no kernel for groups of experts. */
 static uint32_t route_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
-    if (mnp_attr(g, n, MN_MOE_ROUTE_ATTR_N_GROUP) > 1)
+    if (mnp_attr(g, n, MN_MOE_ROUTE_ATTR_N_GROUP) > OCL_MAX_EXPERT_GROUPS)
         return MNG_NO_KERNEL;
     return mng_route_verdict(d, g, n);
 }

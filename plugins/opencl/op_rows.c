@@ -4,6 +4,24 @@
 
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
 
+/* Ids, in the scratch, become rows. positions: learned ones, or absent. */
+static void embed_rows(mng_run *r, const mng_weight *w, ocl_embed_args a, mng_ref positions,
+                       mng_ref row_pos, mng_ref x) {
+    for (uint32_t i = 0; i < w->n_parts; i++) {
+        const mng_part part = mng_part_of(w, i);
+        const mng_ref rows[] = {part.at, positions, mng_needed(r, OCL_NEED_IDS), row_pos, x};
+        a.first = (int)part.first;
+        a.count = (int)part.rows;
+        ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_rows,
+                                     .type = w->type,
+                                     .refs = rows,
+                                     .n_refs = N_REFS(rows),
+                                     .args = &a,
+                                     .args_bytes = sizeof a,
+                                     .grid = ocl_items((a.D + 15) / 16, a.T, 1)});
+    }
+}
+
 /* Two kernels: the state of the slots goes forward, then ids become rows. */
 static void embed(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
@@ -35,20 +53,7 @@ static void embed(mng_run *r, const mng_unit *u) {
                                  .args = &a,
                                  .args_bytes = sizeof a,
                                  .grid = ocl_items(a.T, 1, 1)});
-    for (uint32_t i = 0; i < w->n_parts; i++) {
-        const mng_part part = mng_part_of(w, i);
-        const mng_ref rows[] = {part.at, mng_operand(r, positions), ids, row_pos,
-                                mng_out(r, n, MN_EMBED_OUT_X)};
-        a.first = (int)part.first;
-        a.count = (int)part.rows;
-        ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_rows,
-                                     .type = w->type,
-                                     .refs = rows,
-                                     .n_refs = N_REFS(rows),
-                                     .args = &a,
-                                     .args_bytes = sizeof a,
-                                     .grid = ocl_items(a.w.pieces, a.T, 1)});
-    }
+    embed_rows(r, w, a, mng_operand(r, positions), row_pos, mng_out(r, n, MN_EMBED_OUT_X));
 }
 
 static void embed_needs(const mn_program *p, const mn_node *n, mng_needs *needs) {
@@ -57,11 +62,42 @@ static void embed_needs(const mn_program *p, const mn_node *n, mng_needs *needs)
              (uint64_t)mnp_dim(p->base.graph, p->base.symbol_max, src->dim[0]) * 4);
 }
 
+static void lookup(mng_run *r, const mng_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const mng_weight *w = mng_weight_of(r, mnp_in(r->g, n, MN_LOOKUP_WEIGHT));
+    const int32_t history = mnp_in(r->g, n, MN_LOOKUP_HISTORY);
+    const double scale = mnp_attr_f64(r->g, n, MN_LOOKUP_ATTR_SCALE);
+    const mng_ref row_pos = mng_in(r, n, MN_LOOKUP_ROW_POS);
+    ocl_embed_args a = {.w = ocl_matrix_of(w)};
+    a.factor = scale == 0 ? 1 : (float)scale;
+    a.T = (int)mng_dim(r, mnp_in(r->g, n, MN_LOOKUP_ROW_POS), 0);
+    a.S = (int)mng_dim(r, history, 0);
+    a.C = (int)mng_dim(r, history, 1);
+    a.V = (int)w->rows;
+    a.D = (int)mng_last_dim(r, mnp_out(r->g, n, 0));
+    a.column = (int)mnp_attr(r->g, n, MN_LOOKUP_ATTR_FIRST);
+    const mng_ref state[] = {row_pos, mng_in(r, n, MN_LOOKUP_ROW_SLOT),
+                             mng_in(r, n, MN_LOOKUP_HISTORY), mng_needed(r, OCL_NEED_IDS)};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_lookup_ids,
+                                 .refs = state,
+                                 .n_refs = N_REFS(state),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_items(a.T, 1, 1)});
+    embed_rows(r, w, a, mng_absent(r), row_pos, mng_out(r, n, 0));
+}
+
+static void lookup_needs(const mn_program *p, const mn_node *n, mng_needs *needs) {
+    const mn_tensor *row_pos = mnp_in_tensor(p->base.graph, n, MN_LOOKUP_ROW_POS);
+    mng_need(needs, OCL_NEED_IDS,
+             (uint64_t)mnp_dim(p->base.graph, p->base.symbol_max, row_pos->dim[0]) * 4);
+}
+
 static void rms_norm(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_RMS_NORM_X);
     const mng_weight *w = mng_weight_of(r, mnp_in(r->g, n, MN_RMS_NORM_WEIGHT));
-    ocl_norm_args a = {.D = (int)mng_last_dim(r, x), .w_rows = (int)w->rows};
+    ocl_norm_args a = {.D = (int)mng_last_dim(r, x), .w_rows = (int)w->rows, .n = (int)w->cols};
     a.eps = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_EPS);
     a.offset = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_OFFSET);
     const mng_ref refs[] = {mng_operand(r, x), mng_in(r, n, MN_RMS_NORM_WEIGHT), mng_out(r, n, 0)};
@@ -191,7 +227,8 @@ void ocl_copy_view(mng_run *r, const mng_view *v) {
 }
 
 const mng_op ocl_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, embed};
-const mng_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 2, mng_pair_verdict, NULL, rms_norm};
+const mng_op ocl_op_lookup = {MN_OP_LOOKUP, 1, mng_lookup_verdict, lookup_needs, lookup};
+const mng_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 3, mng_pair_verdict, NULL, rms_norm};
 const mng_op ocl_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, layer_norm};
 const mng_op ocl_op_act = {MN_OP_ACT, 3, NULL, NULL, elementwise};
 const mng_op ocl_op_glu = {MN_OP_GLU, 2, mng_pair_verdict, NULL, elementwise};

@@ -54,7 +54,7 @@ struct mn_context {
 #define OCL_OPS(X)                                                                                 \
     X(embed) X(rms_norm) X(layer_norm) X(linear) X(rope) X(kv_store) X(attention) X(act) X(glu)    \
     X(add) X(mul) X(scale) X(softcap) X(gather_rows) X(sample) X(moe_route) X(moe_linear)          \
-    X(moe_combine) X(conv_state) X(ssm_scan) X(gated_delta) X(lora)
+    X(moe_combine) X(conv_state) X(ssm_scan) X(gated_delta) X(lookup) X(lora)
 /* clang-format on */
 #define OCL_OP_(name) OCL_OP_##name,
 enum { OCL_OPS(OCL_OP_) OCL_N_OPS };

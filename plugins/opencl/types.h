@@ -90,6 +90,7 @@ bool ocl_has_halves(const mng_type *type);
     X(copy_view, rows, false)                                                                      \
     X(rope, rows, false)                                                                           \
     X(embed_state, embed, false)                                                                   \
+    X(lookup_ids, embed, false)                                                                    \
     X(embed_rows, embed, true)                                                                     \
     X(linear_one, linear, true)                                                                    \
     X(linear_few, linear, true)                                                                    \

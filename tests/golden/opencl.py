@@ -61,7 +61,7 @@ if sys.argv[2:] == ["sessions"]:
 
 def golden(what, cases, env=None):
     """Cases of the golden driver, in one process, whose lines are shown."""
-    done = subprocess.run([os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "golden", "golden"), "-d", "opencl", "-n", "LOOKUP", *cases],
+    done = subprocess.run([os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "golden", "golden"), "-d", "opencl", *cases],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
     print(done.stdout, end="")
     report(what, done.returncode == 0)

@@ -70,7 +70,7 @@ static void experts(void **state) {
         }
     for (int64_t e = 4; e <= 300; e *= 4) {
         op_shape s = {.rows = 3, .k = 77, .n = 10, .n_expert = e, .n_used = 3};
-        for (s.variant = 0; s.variant < 16; s.variant++)
+        for (s.variant = 0; s.variant < (e > 4 ? 32 : 16); s.variant++)
             if (s.variant % 4 < 3)
                 near(MN_OP_MOE_ROUTE, MN_F32, s, 1e-5);
         for (s.variant = 0; s.variant < 8; s.variant++)
@@ -97,6 +97,37 @@ static void attention(void **state) {
             s.v_dtype = MN_F16;
             near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
         }
+}
+
+/* What latent attention has beside: values that are the first part of keys, products of heads with
+ * a matrix each, norms of a part of a row; and columns of another table. */
+static void latent(void **state) {
+    static const op_shape shapes[] = {
+        {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 576, .dim_v = 512, .past = 300},
+        {.rows = 9, .n_head = 4, .n_head_kv = 1, .dim = 96, .dim_v = 64, .past = 70}};
+    (void)state;
+    needs_device();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        op_shape s = shapes[i];
+        s.variant = 32;
+        near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
+        s.kv_dtype = MN_F16;
+        near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
+    }
+    for (int64_t rows = 1; rows <= 9; rows += 4) {
+        static const uint32_t some[] = {MN_F32, MN_BF16, MN_Q8_0, MN_Q4_K};
+        const op_shape part = {.rows = rows, .k = 77, .variant = 2};
+        for (int t = 0; t < 4; t++) {
+            const op_shape heads = {.rows = rows, .k = 256, .n = 53, .variant = 4};
+            near(MN_OP_LINEAR, some[t], heads, 1e-5);
+        }
+        near(MN_OP_RMS_NORM, MN_F32, part, 1e-5);
+    }
+    for (int t = 0; t < N_TYPES; t++) {
+        op_shape s = {.rows = 7, .k = width(t, 77), .n = 53};
+        for (s.variant = 0; s.variant < 2; s.variant++)
+            near(MN_OP_LOOKUP, types[t], s, 1e-6);
+    }
 }
 
 static void small_ops(void **state) {
@@ -339,6 +370,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(linear),
                                        cmocka_unit_test(experts),
                                        cmocka_unit_test(attention),
+                                       cmocka_unit_test(latent),
                                        cmocka_unit_test(sampling),
                                        cmocka_unit_test(batch_invariance),
                                        cmocka_unit_test(parts),

@@ -14,6 +14,7 @@ typedef uint64_t ocl_u64;
 #define OCL_ABSENT (~(ocl_u64)0) /* the offset of an operand that is not there */
 #define OCL_MAX_HEAD 576         /* elements of a head: 512 of a latent row and 64 beside them */
 #define OCL_MAX_EXPERTS 1024
+#define OCL_MAX_EXPERT_GROUPS 64
 #define OCL_MAX_DIMS 6
 #define OCL_KV_PARTS 8 /* buffers of a cache that is larger than one may be */
 /* Which extension has exchanges within sub-groups. */
@@ -43,6 +44,8 @@ typedef struct {
     int n_positions;
     int first; /* of the rows that the matrix has; ids of others are left out */
     int count;
+    int column; /* of the matrix: D elements from there on are written */
+    int pad;
 } ocl_embed_args;
 
 typedef struct {
@@ -50,6 +53,7 @@ typedef struct {
     float offset;
     int D;
     int w_rows; /* rows of weight and bias, which rows of x take in turn */
+    int n;      /* elements of a row that are normalised; the others are passed on */
 } ocl_norm_args;
 
 typedef struct {
@@ -62,6 +66,8 @@ typedef struct {
     int stride; /* of rows of y: N, more where the matrix is a part of a weight */
     int first;  /* of the experts that the matrix has; pairs of others are left out */
     int count;
+    int behind; /* of heads: elements behind the K of a row of x, passed on behind those of y */
+    int pad;
 } ocl_linear_args;
 
 /* Of a group of linear_mma; pairs of a row and an expert at most. */
@@ -168,6 +174,9 @@ typedef struct {
     int kind; /* MN_ROUTE_* */
     int normalise;
     float jitter;
+    int n_group; /* 0: none */
+    int groups_used;
+    int group_score;
 } ocl_route_args;
 
 typedef struct {
@@ -278,9 +287,9 @@ typedef struct {
 /* Both compilers refuse another size. */
 #define OCL_SIZE(type, bytes) typedef char type##_size[sizeof(type) == (bytes) ? 1 : -1];
 OCL_SIZE(ocl_matrix, 32)
-OCL_SIZE(ocl_embed_args, 72)
-OCL_SIZE(ocl_norm_args, 16)
-OCL_SIZE(ocl_linear_args, 64)
+OCL_SIZE(ocl_embed_args, 80)
+OCL_SIZE(ocl_norm_args, 20)
+OCL_SIZE(ocl_linear_args, 72)
 OCL_SIZE(ocl_warp_args, 160)
 OCL_SIZE(ocl_elementwise_args, 32)
 OCL_SIZE(ocl_gather_args, 8)
@@ -289,7 +298,7 @@ OCL_SIZE(ocl_rope_args, 24)
 OCL_SIZE(ocl_cache, 80)
 OCL_SIZE(ocl_store_args, 104)
 OCL_SIZE(ocl_attend_args, 104)
-OCL_SIZE(ocl_route_args, 24)
+OCL_SIZE(ocl_route_args, 36)
 OCL_SIZE(ocl_combine_args, 16)
 OCL_SIZE(ocl_part_args, 24)
 OCL_SIZE(ocl_step_ref, 16)

@@ -85,21 +85,24 @@ static float lanes_sum(float v, local float *red) {
 LINEAR(linear_one, 1)
 LINEAR(linear_few, 4)
 
-/* The same for pairs of a row and one of its experts, that is there (resident; absent: all are). */
+/* The same for pairs of a row and one of its experts, that is there (resident; absent: all are).
+ * Experts absent: pair r H + h is head h of row r, and each head has a matrix of its own. */
 kernel void linear_experts(REF(x), REF(experts), REF(w), REF(b), REF(resident), REF(y),
                            const ocl_linear_args p) {
     local float red[OUTPUTS * SHAPE_LANES];
     const int lane = get_local_id(0);
     const int n = get_group_id(0) * OUTPUTS + get_local_id(1);
     const int pair = get_group_id(1);
-    const int given = PTR(const int, experts)[pair];
+    global const int *experts = PTR(const int, experts);
+    const int given = experts ? experts[pair] : pair % p.n_experts;
     const int expert = given < 0 || given >= p.n_experts ? 0 : given;
     global const int *resident = PTR(const int, resident);
     if (expert < p.first || expert >= p.first + p.count || (resident && !resident[expert]))
         return;
     const long first = (long)expert * p.N;
     const long own = (long)(expert - p.first) * p.N + min(n, p.N - 1);
-    global const float *x = PTR(const float, x) + (ulong)(pair / p.per_x) * p.K;
+    global const float *x = PTR(const float, x) + (ulong)(pair / p.per_x) * (p.K + p.behind);
+    global float *y = PTR(float, y) + (ulong)pair * (p.N + p.behind);
     global const float *b = PTR(const float, b);
     partial_sum sum = 0;
     for (int i = lane; i < p.w.pieces; i += SHAPE_LANES)
@@ -107,5 +110,7 @@ kernel void linear_experts(REF(x), REF(experts), REF(w), REF(b), REF(resident), 
                            matrix_piece(PTR(const uchar, w), &p.w, own, i));
     const float v = lanes_sum(total_of(sum), red);
     if (lane == 0 && n < p.N)
-        PTR(float, y)[(ulong)pair * p.N + n] = b ? v + b[first + n] : v;
+        y[n] = b ? v + b[first + n] : v;
+    for (int i = n; lane == 0 && i < p.behind; i += get_num_groups(0) * OUTPUTS)
+        y[p.N + i] = x[p.K + i];
 }

@@ -17,13 +17,49 @@ typedef struct {
     global float *weights;
 } route_refs;
 
-/* The local memory of a group. score: what an expert counts for; pick: what the choice goes by. */
+/* The local memory of a group. score: what an expert counts for; pick: what the choice goes by;
+ * group: scores of groups of experts. */
 typedef struct {
     local float *red;
     local ulong *red64;
     local float *score;
     local float *pick;
+    local float *group;
 } route_room;
+
+/* The best of n values in the order of those below `before`; 0: there is none. */
+static ulong best_below(local const float *values, int n, ulong before, int from, int step) {
+    ulong best = 0;
+    for (int i = from; i < n; i += step) {
+        const ulong own = order_of(values[i], i);
+        best = own < before ? max(best, own) : best;
+    }
+    return best;
+}
+
+/* Experts of groups that are not among the best are taken out of the choice; by all items. */
+static void drop_groups(ARGS ocl_route_args *p, route_room room) {
+    const int lane = GROUP_ITEM;
+    const int size = p->E / p->n_group;
+    SYNC_LOCAL;
+    for (int g = lane; g < p->n_group; g += LANES) {
+        ulong before = ~(ulong)0;
+        float sum = 0;
+        for (int j = 0; j < p->group_score && j < size; j++) {
+            before = best_below(room.pick + g * size, size, before, 0, 1);
+            sum += before ? room.pick[g * size + (int)~(uint)before] : 0.0f;
+        }
+        room.group[g] = sum;
+    }
+    SYNC_LOCAL;
+    ulong last = ~(ulong)0; /* the worst that is used */
+    for (int j = 0; j < p->groups_used; j++)
+        last = group_max_u64(best_below(room.group, p->n_group, last, lane, LANES), room.red64);
+    for (int e = lane; e < p->E; e += LANES)
+        if (order_of(room.group[e / size], e / size) < last)
+            room.pick[e] = NAN;
+    SYNC_LOCAL;
+}
 
 /* Of sparsemixer: the part that expert `best` has of a softmax over the logits near it that are
  * left. Every item gets it. */
@@ -68,6 +104,8 @@ static void route_token(const route_refs *u, ARGS ocl_route_args *p, int t, rout
         bad = isnan(s) || isnan(pick[e]) ? 1.0f : bad;
     }
     bad = group_max(bad, room.red);
+    if (p->n_group)
+        drop_groups(p, room);
     float chosen = 0;
     for (int j = 0; j < p->J; j++) {
         ulong best = 0;
@@ -106,9 +144,10 @@ kernel void moe_route(REF(logits), REF(bias), REF(experts), REF(weights), const 
     local ulong red64[LANES];
     local float score[OCL_MAX_EXPERTS];
     local float pick[OCL_MAX_EXPERTS];
+    local float group[OCL_MAX_EXPERT_GROUPS];
     const route_refs u = {PTR(const float, logits), PTR(const float, bias), PTR(int, experts),
                           PTR(float, weights)};
-    const route_room room = {red, red64, score, pick};
+    const route_room room = {red, red64, score, pick, group};
     route_token(&u, &p, get_group_id(0), room);
 }
 #endif

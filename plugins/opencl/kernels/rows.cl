@@ -1,6 +1,6 @@
 /* rows.cl -- operations on elements and rows: norms, activations, sums, gathered rows, rotation. */
 
-/* A row of D, by the LANES items of a group. */
+/* A row of D, the first n of which are normalised, by the LANES items of a group. */
 static void norm_row(global const float *x, global const float *w, global float *y,
                      ARGS ocl_norm_args *p, local float *red) {
     enum { HELD_OF_NORM = LANES > 1 ? 8 : 1 };
@@ -11,22 +11,24 @@ static void norm_row(global const float *x, global const float *w, global float 
 #pragma unroll
     for (int e = 0; e < HELD_OF_NORM; e++) {
         const int i = lane + e * LANES;
-        held[e] = i < p->D ? x[i] : 0.0f;
-        weight[e] = i < p->D ? w[i] : 0.0f;
+        held[e] = i < p->n ? x[i] : 0.0f;
+        weight[e] = i < p->n ? w[i] : 0.0f;
     }
 #pragma unroll
     for (int e = 0; e < HELD_OF_NORM; e++)
         squares += held[e] * held[e];
-    for (int i = lane + HELD_OF_NORM * LANES; i < p->D; i += LANES)
+    for (int i = lane + HELD_OF_NORM * LANES; i < p->n; i += LANES)
         squares += x[i] * x[i];
-    const float mean = group_sum(squares, red) / (float)p->D;
+    const float mean = group_sum(squares, red) / (float)p->n;
     const float factor = 1.0f / sqrt(mean + p->eps);
 #pragma unroll
     for (int e = 0; e < HELD_OF_NORM; e++)
-        if (lane + e * LANES < p->D)
+        if (lane + e * LANES < p->n)
             y[lane + e * LANES] = held[e] * factor * (weight[e] + p->offset);
-    for (int i = lane + HELD_OF_NORM * LANES; i < p->D; i += LANES)
+    for (int i = lane + HELD_OF_NORM * LANES; i < p->n; i += LANES)
         y[i] = x[i] * factor * (w[i] + p->offset);
+    for (int i = p->n + lane; i < p->D; i += LANES)
+        y[i] = x[i];
 }
 
 #ifndef STEP_WARPS
@@ -34,7 +36,7 @@ static void norm_row(global const float *x, global const float *w, global float 
 kernel void rms_norm(REF(x), REF(w), REF(y), const ocl_norm_args p) {
     local float red[LANES];
     const ulong row = (ulong)get_group_id(0) * p.D;
-    const ulong own = (ulong)(get_group_id(0) % p.w_rows) * p.D;
+    const ulong own = (ulong)(get_group_id(0) % p.w_rows) * p.n;
     norm_row(PTR(const float, x) + row, PTR(const float, w) + own, PTR(float, y) + row, &p, red);
 }
 

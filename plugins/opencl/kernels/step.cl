@@ -197,7 +197,7 @@ static void run_norm(const group *g, local const ocl_step_op *op) {
     local const ocl_norm_args *p = ARGS_OF(ocl_norm_args);
     for (int v = g->me; v < op->n[0]; v += g->n) {
         const ulong at = (ulong)v * p->D;
-        const ulong own = (ulong)(v % p->w_rows) * p->D;
+        const ulong own = (ulong)(v % p->w_rows) * p->n;
         norm_row(REF_OF(const float, 0) + at, REF_OF(const float, 1) + own, REF_OF(float, 2) + at,
                  p, g->red);
     }
@@ -225,7 +225,8 @@ static void run_route(const group *g, local const ocl_step_op *op) {
                           REF_OF(float, 3)};
     local ulong *red64 = (local ulong *)g->pool;
     local float *score = (local float *)(red64 + ITEMS);
-    const route_room room = {g->red, red64, score, score + OCL_MAX_EXPERTS};
+    local float *pick = score + OCL_MAX_EXPERTS;
+    const route_room room = {g->red, red64, score, pick, pick + OCL_MAX_EXPERTS};
     for (int v = g->me; v < op->n[0]; v += g->n)
         route_token(&u, ARGS_OF(ocl_route_args), v, room);
 }
