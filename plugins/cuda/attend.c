@@ -1,7 +1,9 @@
 /* attend.c -- how attention is dealt to blocks: rows head by head with their keys split
- * (attend.cuh), and rows of long sequences by tiles (prompt.cuh). It chooses kernel and grid from
- * sizes; rows of tables and functions of k_attention_*.cu and k_prompt_*.cu launch. */
+ * (attend.cuh), rows of long sequences by tiles (prompt.cuh), rows and heads of a latent cache by
+ * tiles (k_attention_latent.cu). It chooses kernel and grid from sizes; rows of tables and
+ * functions of k_attention_*.cu and k_prompt_*.cu launch. */
 #include "kernels.h"
+#include <limits.h>
 
 /* Tiles that a warp asks for before the one that it reads. 0, 1 and 2: mistral-7b at 32,000
  * positions 308 to 321, 316 and 285 to 296 t/s. */
@@ -83,6 +85,75 @@ void cu_attend_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
     if (splits)
         grid.z = (unsigned)(slices < a->max_splits ? slices : a->max_splits);
     launch_attend(s, &x, grid, tiles);
+}
+
+/* ---- latent rows ----------------------------------------------------------------------------- */
+static bool latent_usable; /* there is code for this card */
+
+void cu_latent_init(const cu_card *d) {
+    latent_usable = d->cc == 90 && cu_latent_kernel_init();
+}
+
+/* Rows are read as vectors; scores are compared before they are scaled. */
+bool cu_latent_fits(const cu_card *d, const cu_attend *a) {
+    const cu_cache *c = &a->c;
+    if (!latent_usable || d->cc != 90 || !a->rounds || !a->seqs || a->one)
+        return false;
+    if (c->Hkv != 1 || c->v_offset || c->dtype != MN_F16)
+        return false;
+    if (c->pk > CU_LATENT_KEYS || c->dv > CU_LATENT_VALUES || (c->pk | c->dk | c->dv) % 8)
+        return false;
+    if (a->bidirectional || a->window || a->chunk || a->softcap || a->sinks || a->slopes)
+        return false;
+    return a->scale > 0;
+}
+
+/* Tiles of rows and heads, if each sequence ends in one that is not full. */
+static int64_t latent_tiles(int64_t rows, int64_t heads, int64_t n_seqs) {
+    return rows * heads / CU_LATENT_ROWS + n_seqs;
+}
+/* Tiles whose pages blocks share: from two waves on, each block has a tile. */
+static int64_t latent_sharing_most(const cu_card *d) {
+    return 2 * d->sms;
+}
+/* Slices: of a whole share no more than two waves of blocks have, and one that is left of each
+ * tile. */
+static int64_t latent_slices(const cu_card *d, int64_t tiles) {
+    return latent_sharing_most(d) + tiles;
+}
+
+uint64_t cu_latent_bytes(const cu_card *d, int64_t rows, int64_t heads, int64_t n_seqs) {
+    int64_t tiles = latent_tiles(rows, heads, n_seqs);
+    if (tiles > latent_sharing_most(d))
+        tiles = latent_sharing_most(d);
+    return (uint64_t)latent_slices(d, tiles) * CU_LATENT_PART * sizeof(float);
+}
+
+/* Tiles whose pages blocks share; many: of all sequences, else of those of one row. */
+static void latent_shared(const cu_card *d, cudaStream_t s, cu_latent *p, int64_t tiles,
+                          bool many) {
+    p->sharing = d->sms;
+    cu_attend_latent(s, p, (int)latent_slices(d, tiles));
+    cu_merge_latent(s, p, many);
+}
+
+/* Prompts have tiles enough; sequences of one row beside them may not. */
+void cu_latent_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
+    cu_latent p = {.a = *a, .least = 1, .most = INT_MAX, .parts = a->partial};
+    const int64_t tiles = latent_tiles(a->c.T, a->H, a->n_seqs);
+    const int64_t single = latent_tiles(a->n_seqs, a->H, a->n_seqs);
+    if (tiles <= latent_sharing_most(d)) {
+        latent_shared(d, s, &p, tiles, true);
+        return;
+    }
+    if (a->n_seqs > 1 && single <= latent_sharing_most(d)) {
+        p.most = 1;
+        latent_shared(d, s, &p, single, false);
+        p.least = 2;
+        p.most = INT_MAX;
+        p.sharing = 0;
+    }
+    cu_attend_latent(s, &p, (int)tiles);
 }
 
 /* ---- many rows ------------------------------------------------------------------------------- */

@@ -208,6 +208,24 @@ enum { CU_ATTEND_GROUP = 4, CU_ATTEND_TILE_HEADS = 8, CU_ATTEND_THREADS = 256 };
 enum { CU_LONG_HEADS = 8 };
 void cu_attend_long_init(const cu_card *d);
 void cu_attend_long(cudaStream_t s, const cu_attend *a, int log_split, int slices);
+/* Latent rows: one head of keys, whose first elements are the values, on Hopper's matrix units
+ * (k_attention_latent.cu). A block has a tile of CU_LATENT_ROWS pairs of row and head; of few tiles
+ * several blocks share the pages of each.
+ * least, most: sequences of so many rows in this step; others are left alone
+ * sharing: blocks that the pages of all tiles are dealt to, nearly; 0: a tile has one block
+ * parts: what blocks that share a tile leave, of CU_LATENT_PART floats for each block */
+enum { CU_LATENT_ROWS = 64, CU_LATENT_KEYS = 576, CU_LATENT_VALUES = 512 };
+enum { CU_LATENT_PART = CU_LATENT_ROWS * (CU_LATENT_VALUES + 2) };
+typedef struct {
+    cu_attend a;
+    int least, most;
+    int sharing;
+    float *parts;
+} cu_latent;
+bool cu_latent_kernel_init(void); /* false: built without code for 9.0 */
+void cu_attend_latent(cudaStream_t s, const cu_latent *p, int blocks);
+/* Adds up the parts of rows; many: of all rows of the step, else of sequences of one row. */
+void cu_merge_latent(cudaStream_t s, const cu_latent *p, bool many);
 /* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
  * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of
  * each head of keys, row (of a.apart: sequence), slices of the splits; of rows that are stored on
@@ -247,6 +265,12 @@ void cu_prompt_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
 void cu_prompt_sm90_init(const cu_card *d);
 bool cu_prompt_sm90_fits(const cu_card *d, const cu_attend *a);
 bool cu_prompt_sm90_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
+/* Latent rows on Hopper: once for each device; whether it can; does it; bytes of a.partial for so
+ * many rows and sequences. */
+void cu_latent_init(const cu_card *d);
+bool cu_latent_fits(const cu_card *d, const cu_attend *a);
+void cu_latent_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
+uint64_t cu_latent_bytes(const cu_card *d, int64_t rows, int64_t heads, int64_t n_seqs);
 /* Blocks that share tiles at most, for heads of so many dims; bytes of the sums that they leave. */
 int cu_tile_blocks(const cu_card *d, int dims);
 uint64_t cu_tile_bytes(const cu_card *d, int dims);

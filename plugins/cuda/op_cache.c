@@ -131,6 +131,11 @@ static void attention(mng_run *r, const mng_unit *u) {
     }
     if (!a.c.T)
         return;
+    if (cu_latent_fits(&r->dev->card, &a)) {
+        cu_chose(r, u->node, "attend_latent", "", a.c.T);
+        cu_latent_run(&r->dev->card, r->step->stream, &a);
+        return;
+    }
     if (cu_attends_long(&a)) {
         cu_chose(r, u->node, "attend_long", "", a.c.T);
         cu_attend_run(&r->dev->card, r->step->stream, &a);
@@ -162,6 +167,12 @@ static void attention_needs(const mn_program *p, const mn_node *n, mng_needs *ne
     mng_need(needs, CU_NEED_ARRIVED, heads * 4);
     if (!cu_rounds(p))
         return;
+    if (mnp_attr(g, n, MN_ATTENTION_ATTR_V_OF_K)) {
+        const mn_tensor *seqs = mnp_in_tensor(g, n, MN_ATTENTION_SEQS);
+        const int64_t n_seqs = mnp_dim(g, p->base.symbol_max, seqs->dim[0]);
+        const cu_card *card = &p->base.dev->card;
+        mng_need(needs, CU_NEED_PARTIAL, cu_latent_bytes(card, rows, q->dim[1], n_seqs));
+    }
     const int dims = (int)(q->dim[2] > y->dim[2] ? q->dim[2] : y->dim[2]);
     mng_need(needs, CU_NEED_TILE_SUMS, cu_tile_bytes(&p->base.dev->card, dims));
     mng_need(needs, CU_NEED_TILES_ARRIVED, (uint64_t)cu_tile_blocks(&p->base.dev->card, dims) * 4);

@@ -1,7 +1,8 @@
-/* cuda_attention.cu -- attention of many rows beside sums in double, on each kernel that has it:
- * over heads, groups, windows, sinks, sequences of unequal lengths and pages in any order, in
- * memory full of NaN. Outputs are poisoned, run twice and compared bit by bit. `cuda_attention
- * bench` times them over the shapes of known models. Needs a GPU; stands alone. */
+/* cuda_attention.cu -- attention of many rows, and of rows over a latent cache, beside sums in
+ * double, on each kernel that has it: over heads, groups, windows, sinks, sequences of unequal
+ * lengths and pages in any order, in memory full of NaN. Outputs are poisoned, run twice and
+ * compared bit by bit. `cuda_attention bench` times them over the shapes of known models,
+ * `cuda_attention latent` latent rows alone. Needs a GPU; stands alone. */
 #include "cached.cuh"
 #include <algorithm>
 #include <math.h>
@@ -33,6 +34,7 @@ struct attention_case {
     bool sinks, odd; /* odd: NaN and infinity in some rows of the cache and of q */
     int y_kind;
     std::vector<sequence> seqs;
+    bool latent; /* values are the first elements of keys */
 };
 struct attention_problem {
     cu_attend a;
@@ -162,6 +164,11 @@ static void make_cache(attention_problem *p, const attention_case &c, uint32_t d
     const uint64_t places = (uint64_t)c.Hkv * PAGE;
     k->v_offset = places * row_bytes(dtype, k->pk);
     k->layer_at = k->v_offset + places * row_bytes(dtype, k->pv); /* the second of two layers */
+    if (c.latent) {
+        k->pv = k->pk;
+        k->layer_at = k->v_offset;
+        k->v_offset = 0;
+    }
     k->page_bytes = 2 * k->layer_at;
     k->kv = (char *)area(p, (size_t)k->n_pages * k->page_bytes, 0xff);
     for (int i = 0; i < k->S; i++) {
@@ -170,12 +177,24 @@ static void make_cache(attention_problem *p, const attention_case &c, uint32_t d
         const int middle = s.past + s.rows / 2;
         const dim3 grid(end, (unsigned)c.Hkv);
         fill_rows<<<grid, 64>>>(*k, i, false, 11);
-        fill_rows<<<grid, 64>>>(*k, i, true, 12);
+        if (!c.latent)
+            fill_rows<<<grid, 64>>>(*k, i, true, 12);
         if (!c.odd || dtype != MN_F16)
             continue;
         set_half<<<1, 1>>>(*k, i, middle, false, INFINITY);
         set_half<<<1, 1>>>(*k, i, middle + 9, true, NAN);
     }
+}
+/* What attend_long and attend_latent leave between blocks. */
+static void make_splits(attention_problem *p) {
+    cu_attend *a = &p->a;
+    const int64_t heads = std::min((int64_t)a->c.T * a->H, (int64_t)16 * device.sms);
+    a->split = 1024;
+    a->max_splits = (a->c.P * PAGE + a->split - 1) / a->split;
+    const uint64_t splits = (uint64_t)heads * a->max_splits * (a->c.dv + 2) * 4;
+    const uint64_t parts = cu_latent_bytes(&device, a->c.T, a->H, a->n_seqs);
+    a->partial = (float *)area(p, std::max(splits, parts), 0xff);
+    a->arrived = (unsigned *)area(p, (size_t)heads * 4, 0);
 }
 static void make(attention_problem *p, const attention_case &c, uint32_t dtype) {
     *p = {};
@@ -200,6 +219,8 @@ static void make(attention_problem *p, const attention_case &c, uint32_t dtype) 
     a->softcap = c.cap;
     a->scale = 2.0f / sqrtf((float)c.dk);
     a->rounds = true;
+    if (c.latent)
+        make_splits(p);
     const int dims = std::max(c.dk, c.dv);
     a->tile_sums = (float *)area(p, cu_tile_bytes(&device, dims), 0);
     a->tiles_arrived = (unsigned *)area(p, 4096, 0);
@@ -264,9 +285,22 @@ __global__ void expect_rows(cu_attend a, float *want) {
 }
 
 /* ---- ways to run it -------------------------------------------------------------------------- */
-enum { PORTABLE, HOPPER, WAYS };
-static const char *const way_name[WAYS] = {"attend_prompt", "attend_prompt_sm90"};
+enum { PORTABLE, HOPPER, LATENT, LONG, WAYS };
+static const char *const way_name[WAYS] = {"attend_prompt", "attend_prompt_sm90", "attend_latent",
+                                           "attend_long"};
 static bool run_way(int way, const cu_attend *a) {
+    if (way == LATENT) {
+        if (!cu_latent_fits(&device, a))
+            return false;
+        cu_latent_run(&device, 0, a);
+        return true;
+    }
+    if (way == LONG) {
+        if (!cu_attends_long(a) || !a->partial)
+            return false;
+        cu_attend_run(&device, 0, a);
+        return true;
+    }
     if (way == HOPPER)
         return cu_prompt_sm90_fits(&device, a) && cu_prompt_sm90_run(&device, 0, a);
     if (!cu_prompt_fits(&device, a))
@@ -324,6 +358,9 @@ static int check_way(int way, attention_problem *p, const attention_case &c,
                      const std::vector<float> &want, const char *kind) {
     bool ran;
     const std::vector<char> y = output_of(way, p, &ran);
+    const bool of_latents = way == LATENT || way == LONG;
+    if (!ran && of_latents != c.latent)
+        return 0;
     if (!ran) {
         printf("skip %-20s %-5s %s\n", c.name, kind, way_name[way]);
         return 0;
@@ -354,6 +391,8 @@ static const std::vector<sequence> alone = {{0, 1500}};
 static const std::vector<sequence> deeper = {{2500, 900}};
 static const std::vector<sequence> unequal = {{0, 700}, {130, 3},   {1000, 64}, {63, 65},
                                               {7, 1},   {777, 500}, {4000, 129}};
+static const std::vector<sequence> single_rows = {{63, 1},   {64, 1},   {700, 1}, {5000, 1},
+                                                  {2300, 1}, {8100, 1}, {0, 1}};
 static const std::vector<attention_case> checked = {
     {"128", 8, 2, 128, 128, 0, 0, false, false, CU_F32, alone},
     {"128 deep", 8, 8, 128, 128, 0, 0, false, false, CU_HALF, deeper},
@@ -373,13 +412,22 @@ static const std::vector<attention_case> checked = {
     {"256 unequal", 8, 2, 256, 256, 0, 50, true, false, CU_F32, unequal},
     {"256 window", 8, 4, 256, 256, 512, 0, false, false, CU_HALF, unequal},
     {"256 odd", 8, 4, 256, 256, 0, 0, false, true, CU_F32, unequal},
+    {"latent 16, one row", 16, 1, 576, 512, 0, 0, false, false, CU_F32, {{3000, 1}}, true},
+    {"latent 128, one row", 128, 1, 576, 512, 0, 0, false, false, CU_F32, {{8000, 1}}, true},
+    {"latent 20, one page", 20, 1, 576, 512, 0, 0, false, false, CU_F32, {{3, 1}}, true},
+    {"latent 128, rows", 128, 1, 576, 512, 0, 0, false, false, CU_F32, single_rows, true},
+    {"latent 16, prompt", 16, 1, 576, 512, 0, 0, false, false, CU_F32, alone, true},
+    {"latent 20, unequal", 20, 1, 576, 512, 0, 0, false, false, CU_F32, unequal, true},
+    {"latent 128, unequal", 128, 1, 576, 512, 0, 0, false, false, CU_HALF, unequal, true},
+    {"latent 16, odd", 16, 1, 576, 512, 0, 0, false, true, CU_F32, unequal, true},
+    {"latent 8 of 320", 8, 1, 320, 256, 0, 0, false, false, CU_F32, unequal, true},
 };
 
 static int check_all(void) {
     int failed = 0;
     for (const attention_case &c : checked) {
         failed += check_case(c, MN_F16);
-        if (!c.odd)
+        if (!c.odd && !c.latent)
             failed += check_case(c, MN_Q8_0);
     }
     printf("%d failed\n", failed);
@@ -477,6 +525,62 @@ static const std::vector<attention_case> timed = {
     {"16/8 256, 4096, cap", 16, 8, 256, 256, 0, 50, false, false, CU_HALF, {{0, 4096}}},
 };
 
+/* ---- times of latent rows -------------------------------------------------------------------- */
+/* What a card of this kind does by docs/lab/cuda.md: products in f16, copies. */
+static const double most_tflops = 785;
+static const double most_gbps = 4480;
+
+static std::vector<sequence> rows_at(int n, int depth) {
+    return std::vector<sequence>((size_t)n, sequence{depth - 1, 1});
+}
+static const std::vector<attention_case> timed_latent = {
+    {"128, 1 at 4096", 128, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(1, 4096), true},
+    {"128, 1 at 32768", 128, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(1, 32768), true},
+    {"128, 20 at 4096", 128, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(20, 4096), true},
+    {"128, 20 at 32768", 128, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(20, 32768), true},
+    {"128, 70 at 4096", 128, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(70, 4096), true},
+    {"64, 1 at 32768", 64, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(1, 32768), true},
+    {"16, 1 at 4096", 16, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(1, 4096), true},
+    {"16, 1 at 32768", 16, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(1, 32768), true},
+    {"16, 20 at 32768", 16, 1, 576, 512, 0, 0, false, false, CU_F32, rows_at(20, 32768), true},
+    {"128, prompt 512", 128, 1, 576, 512, 0, 0, false, false, CU_F32, {{0, 512}}, true},
+    {"128, prompt 4096", 128, 1, 576, 512, 0, 0, false, false, CU_F32, {{0, 4096}}, true},
+    {"128, 512 at 14000", 128, 1, 576, 512, 0, 0, false, false, CU_F32, {{14000, 512}}, true},
+    {"16, prompt 512", 16, 1, 576, 512, 0, 0, false, false, CU_F32, {{0, 512}}, true},
+    {"16, prompt 4096", 16, 1, 576, 512, 0, 0, false, false, CU_F32, {{0, 4096}}, true},
+};
+/* Bytes of the cache, of q and of y, each once. */
+static double bytes_of(const attention_case &c) {
+    double bytes = 0;
+    for (const sequence &s : c.seqs) {
+        bytes += (double)(s.past + s.rows) * c.dk * 2;
+        bytes += (double)s.rows * c.H * (c.dk + c.dv) * 4;
+    }
+    return bytes;
+}
+static void time_latent(const attention_case &c) {
+    attention_problem p;
+    make(&p, c, MN_F16);
+    const double flop = flop_of(c, 1);
+    const double bytes = bytes_of(c);
+    const double least = std::max(flop / most_tflops * 1e-12, bytes / most_gbps * 1e-9);
+    printf("%-18s limit %9.1f us", c.name, least * 1e6);
+    for (int way = LATENT; way <= LONG; way++) {
+        if (way == LONG && flop > 3e11) /* seconds */
+            continue;
+        const double s = time_way(way, &p);
+        printf(" | %s", way_name[way]);
+        if (s == 0) {
+            printf(" -");
+            continue;
+        }
+        printf(" %9.1f us %5.0f GB/s %6.1f TFLOP/s %3.0f %%", s * 1e6, bytes / s * 1e-9,
+               flop / s * 1e-12, 100 * least / s);
+    }
+    printf("\n");
+    drop(&p);
+}
+
 static void fact(int *to, cudaDeviceAttr what) {
     CHECK(cudaDeviceGetAttribute(to, what, 0));
 }
@@ -489,8 +593,14 @@ int main(int argc, char **argv) {
     fact(&minor, cudaDevAttrComputeCapabilityMinor);
     device.cc = 10 * major + minor;
     cu_prompt_sm90_init(&device);
-    if (argc < 2 || strcmp(argv[1], "bench") != 0)
+    cu_attend_long_init(&device);
+    cu_latent_init(&device);
+    if (argc < 2)
         return check_all();
+    for (const attention_case &c : timed_latent)
+        time_latent(c);
+    if (strcmp(argv[1], "latent") == 0)
+        return 0;
     for (const attention_case &c : timed) {
         time_case(c, MN_F16);
         time_case(c, MN_Q8_0);

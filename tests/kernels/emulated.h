@@ -171,6 +171,87 @@ inline void copy16(__half *to, const __half *from, bool in) {
     else
         memset(to, 0, 16);
 }
+/* What warpgroups have of shared memory, whose addresses count from the 1,024 bytes that p lies
+ * in, as those of the one array that a kernel may ask about. */
+inline char *emulated_shared;
+inline uint32_t shared_at(const void *p) {
+    const uintptr_t at = (uintptr_t)p;
+    emulated_shared = (char *)(at / 1024 * 1024);
+    return (uint32_t)(at % 1024);
+}
+inline void copy16(uint32_t to, const void *from, bool in) {
+    if (in)
+        memcpy(emulated_shared + to, from, 16);
+    else
+        memset(emulated_shared + to, 0, 16);
+}
+inline void shared_store(uint32_t to, uint32_t a, uint32_t b) {
+    memcpy(emulated_shared + to, &a, 4);
+    memcpy(emulated_shared + to + 4, &b, 4);
+}
+/* Operands as words of 64 bits: where they begin, in 16 bytes, 14 bits; bytes between groups of 64
+ * columns, bits 16 to 29; between eight rows, bits 32 to 45. */
+inline uint64_t wgmma_operand(uint32_t at) {
+    return 64ull << 32 | 1ull << 16 | (at & 0x3ffff) / 16;
+}
+inline uint64_t wgmma_rows(uint32_t at, int apart) {
+    return 64ull << 32 | (uint64_t)(apart / 16) << 16 | (at & 0x3ffff) / 16;
+}
+inline float emulated_swizzled(uint32_t at) {
+    const __half *from = (const __half *)(emulated_shared + (at ^ (at >> 7 & 7) << 4));
+    return __half2float(*from);
+}
+/* Row r, column k of an operand of k columns. */
+inline float emulated_column(uint64_t operand, int r, int k) {
+    const uint32_t at = (uint32_t)(operand & 0x3fff) * 16;
+    const uint32_t eight = (uint32_t)(operand >> 32 & 0x3fff) * 16;
+    return emulated_swizzled(at + r / 8 * eight + r % 8 * 128 + k * 2);
+}
+/* Row k, column n of one of k rows. */
+inline float emulated_of_rows(uint64_t operand, int k, int n) {
+    const uint32_t at = (uint32_t)(operand & 0x3fff) * 16;
+    const uint32_t apart = (uint32_t)(operand >> 16 & 0x3fff) * 16;
+    const uint32_t eight = (uint32_t)(operand >> 32 & 0x3fff) * 16;
+    return emulated_swizzled(at + n / 64 * apart + k / 8 * eight + k % 8 * 128 + n % 64 * 2);
+}
+/* d [64, N] = (more ? d : 0) + x [64, 16] w [N, 16]^T, as wgmma deals it to 128 threads. */
+template <int KIND, int N> void wgmma(float *d, uint64_t x_at, uint64_t w_at, int more) {
+    const int row = (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4;
+    float x[2][16];
+    for (int k = 0; k < 16; k++)
+        for (int h = 0; h < 2; h++)
+            x[h][k] = emulated_column(x_at, row + 8 * h, k);
+    for (int j = 0; j < N / 2; j++) {
+        const int column = j / 4 * 8 + (int)threadIdx.x % 4 * 2 + j % 2;
+        float sum = more ? d[j] : 0;
+        for (int k = 0; k < 16; k++)
+            sum += x[j / 2 % 2][k] * emulated_column(w_at, column, k);
+        d[j] = sum;
+    }
+}
+/* d [64, N] += a [64, 16] x [16, N]; a as in mma, of each warp 16 rows. */
+template <int N> void wgmma_by_rows(float *d, const uint32_t a[4], uint64_t x_at) {
+    const int lane = (int)threadIdx.x % 32;
+    uint32_t rows[4][4];
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            rows[i][j] = emulated_lane(a[j], lane / 4 * 4 + i);
+    for (int j = 0; j < N / 2; j++) {
+        const int column = j / 4 * 8 + lane % 4 * 2 + j % 2;
+        for (int k = 0; k < 16; k++) {
+            const uint32_t pair = rows[k % 8 / 2][j / 2 % 2 + k / 8 * 2];
+            d[j] += emulated_half(pair, k % 2) * emulated_of_rows(x_at, k, column);
+        }
+    }
+}
+inline void wgmma_fence() {
+}
+inline void wgmma_commit() {
+}
+template <int LEFT> void wgmma_wait() {
+}
+inline void fence_products() {
+}
 inline void copy_commit() {
 }
 template <int LEFT> void copy_wait() {

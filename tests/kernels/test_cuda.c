@@ -174,6 +174,14 @@ static void latent(void **state) {
     static const op_shape shapes[] = {
         {.rows = 1, .n_head = 16, .n_head_kv = 1, .dim = 576, .dim_v = 512, .past = 1300},
         {.rows = 33, .n_head = 6, .n_head_kv = 1, .dim = 576, .dim_v = 512, .past = 70},
+        {.rows = 1, .n_head = 128, .n_head_kv = 1, .dim = 576, .dim_v = 512, .past = 5000},
+        {.rows = 5,
+         .n_head = 128,
+         .n_head_kv = 1,
+         .dim = 576,
+         .dim_v = 512,
+         .past = 9,
+         .n_seqs = 5},
         {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
     static const int variants[] = {16, 32, 64};
     (void)state;

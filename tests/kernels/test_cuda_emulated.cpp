@@ -23,6 +23,16 @@ extern "C" void cu_attend_long(cudaStream_t, const cu_attend *, int, int) {
     printf("FAIL  cu_attend_long was not asked for\n");
     failed++;
 }
+/* Of test_cuda_latent.cpp. */
+extern "C" void cu_attend_latent(cudaStream_t, const cu_latent *, int) {
+    failed++;
+}
+extern "C" void cu_merge_latent(cudaStream_t, const cu_latent *, bool) {
+    failed++;
+}
+extern "C" bool cu_latent_kernel_init(void) {
+    return false;
+}
 
 static float noise() {
     static uint64_t state = 1;
