@@ -46,6 +46,13 @@ SHAPES = {
     "granite4-h-small": dict(arch="granitehybrid", vocab=100352, dim=4096, layers=40, heads=32, kv=8, head=128, ffn=768, context=131072,
                              theta=1e4, experts=72, used=10, expert=768, shared=1536, state=128, groups=1, ranks=128, inner=8192, conv=4,
                              attends=hybrid(10, 5)),
+    # 3 layers are dense: --layers 5 has two with experts
+    "deepseek-v3": dict(arch="deepseek2", vocab=129280, dim=7168, layers=61, heads=128, kv=1, head=576, head_v=512, ffn=18432, context=163840,
+                        theta=1e4, rotary=64, experts=256, used=8, expert=2048, shared=2048, dense=3, groups_of_experts=(8, 4), scores="sigmoid",
+                        latent=dict(q=1536, kv=512, key=192, value=128)),
+    "deepseek-v2-lite": dict(arch="deepseek2", vocab=102400, dim=2048, layers=27, heads=16, kv=1, head=576, head_v=512, ffn=10944,
+                             context=163840, theta=1e4, rotary=64, experts=64, used=6, expert=1408, shared=2816, dense=1,
+                             latent=dict(q=0, kv=512, key=192, value=128)),
 }
 
 
@@ -63,6 +70,22 @@ def attention(s, p, t):
         yield p + "attn_k_norm.weight", (s["head"],), "ones"
     if s["arch"] == "gpt-oss":
         yield p + "attn_sinks.weight", (s["heads"],), "f32"
+
+
+def latent_attention(s, p, t):
+    n = s["latent"]
+    heads, rotary = s["heads"], s["rotary"]
+    yield p + "attn_kv_a_mqa.weight", (n["kv"] + rotary, s["dim"]), t
+    yield p + "attn_kv_a_norm.weight", (n["kv"],), "ones"
+    yield p + "attn_k_b.weight", (heads, n["kv"], n["key"] - rotary), t
+    yield p + "attn_v_b.weight", (heads, n["value"], n["kv"]), t
+    yield p + "attn_output.weight", (s["dim"], heads * n["value"]), t
+    if not n["q"]:
+        yield p + "attn_q.weight", (heads * n["key"], s["dim"]), t
+        return
+    yield p + "attn_q_a.weight", (n["q"], s["dim"]), t
+    yield p + "attn_q_a_norm.weight", (n["q"],), "ones"
+    yield p + "attn_q_b.weight", (heads * n["key"], n["q"]), t
 
 
 def recurrence(s, p, t):
@@ -92,8 +115,8 @@ def recurrence(s, p, t):
     yield p + "ssm_out.weight", (s["dim"], s["inner"]), t
 
 
-def feed_forward(s, p, t):
-    if "experts" not in s:
+def feed_forward(s, p, t, dense=False):
+    if "experts" not in s or dense:
         yield p + "ffn_gate.weight", (s["ffn"], s["dim"]), t
         yield p + "ffn_up.weight", (s["ffn"], s["dim"]), t
         yield p + "ffn_down.weight", (s["dim"], s["ffn"]), t
@@ -102,6 +125,8 @@ def feed_forward(s, p, t):
     width = s.get("expert", s["ffn"])
     of_experts = "mxfp4" if s["arch"] == "gpt-oss" else t
     yield p + "ffn_gate_inp.weight", (n, s["dim"]), "f32"
+    if "scores" in s:
+        yield p + "exp_probs_b.bias", (n,), "f32"
     for name, shape in {"gate": (n, width, s["dim"]), "up": (n, width, s["dim"]), "down": (n, s["dim"], width)}.items():
         yield p + "ffn_%s_exps.weight" % name, shape, of_experts
         if s["arch"] == "gpt-oss":
@@ -126,8 +151,9 @@ def tensors(s, t):
         p = "blk.%d." % i
         yield p + "attn_norm.weight", (s["dim"],), "ones"
         yield p + behind + ".weight", (s["dim"],), "ones"
-        yield from attention(s, p, t) if s.get("attends", lambda _: True)(i) else recurrence(s, p, t)
-        yield from feed_forward(s, p, t)
+        attends = latent_attention if "latent" in s else attention
+        yield from attends(s, p, t) if s.get("attends", lambda _: True)(i) else recurrence(s, p, t)
+        yield from feed_forward(s, p, t, i < s.get("dense", 0))
 
 
 def kind_of(kind, shape):
@@ -176,13 +202,23 @@ def metadata(name, s):
     m = {"general.architecture": s["arch"], "general.name": name, a + "vocab_size": s["vocab"], a + "context_length": s["context"],
          a + "embedding_length": s["dim"], a + "block_count": s["layers"], a + "feed_forward_length": s["ffn"],
          a + "attention.head_count": s["heads"], a + "attention.head_count_kv": heads_kv if s["arch"] == "granitehybrid" else s["kv"],
-         a + "attention.key_length": s["head"], a + "attention.value_length": s["head"], a + "attention.layer_norm_rms_epsilon": 1e-6,
+         a + "attention.key_length": s["head"], a + "attention.value_length": s.get("head_v", s["head"]), a + "attention.layer_norm_rms_epsilon": 1e-6,
          a + "rope.freq_base": s["theta"], a + "rope.dimension_count": s.get("rotary", s["head"])}
     if "experts" in s:
         m.update({a + "expert_count": s["experts"], a + "expert_used_count": s["used"],
                   a + "expert_feed_forward_length": s.get("expert", s["ffn"])})
     if "shared" in s:
         m.update({a + "expert_shared_feed_forward_length": s["shared"], a + "expert_weights_norm": True})
+    if "latent" in s:
+        n = s["latent"]
+        m.update({a + "attention.kv_lora_rank": n["kv"], a + "attention.key_length_mla": n["key"], a + "attention.value_length_mla": n["value"],
+                  a + "leading_dense_block_count": s["dense"], a + "expert_shared_count": s["shared"] // s["expert"],
+                  a + "expert_weights_scale": 2.5 if "scores" in s else 1.0, a + "expert_weights_norm": "scores" in s,
+                  a + "expert_gating_func": 2 if "scores" in s else 1})
+        if n["q"]:
+            m[a + "attention.q_lora_rank"] = n["q"]
+        if "groups_of_experts" in s:
+            m[a + "expert_group_count"], m[a + "expert_group_used_count"] = s["groups_of_experts"]
     if "state" in s:
         m.update({a + "ssm.conv_kernel": s["conv"], a + "ssm.state_size": s["state"], a + "ssm.group_count": s["groups"],
                   a + "ssm.time_step_rank": s["ranks"], a + "ssm.inner_size": s["inner"]})
