@@ -1,7 +1,9 @@
 /* boundary.c -- tensors that cross segments: their memory (negotiate/crossing.c says which have the
  * same), and how their rows come to another device: out of a map of the source where the device has
  * one, else read into pinned memory, then written. A tensor goes to a device once per step, before
- * the first segment that reads it; what goes at one time is waited for once. */
+ * the first segment that reads it; what goes at one time is waited for once. Reads are enqueued
+ * behind the segment that makes what they read, in front of what its device has to do besides: so
+ * the device works on while another one waits for the rows and computes. */
 #include "engine/engine_impl.h"
 
 enum { SLICE_NS = 1000000000, SETTLE_S = 600, STAGED_ALIGN = 256 };
@@ -55,27 +57,40 @@ static mn_status add_transfer(mn_engine *e, const mn_crossing *c, mn_error *err)
     if (d->unified)
         st = d->backend->map(d->at[c->tensor], &map, err);
     e->transfers[e->n_transfers++] = (mn_transfer){
-        .tensor = c->tensor, .from = c->from, .to = c->device, .before = c->first, .map = map};
+        .tensor = c->tensor,
+        .from = c->from,
+        .to = c->device,
+        .made = c->made,
+        .before = c->first,
+        .map = map,
+    };
+    e->segments[c->made].is_mapped |= map != NULL;
     return mn_engine_note(e, c->from, st);
 }
 
-/* Transfers that are read of the device before one segment lie one behind the other in its staging
- * memory. *most: the bytes of the segment that has most. */
+/* Whether the rows of both are in the staging memory at one time. a is moved no later than b. */
+static bool overlaps(const mn_transfer *a, const mn_transfer *b) {
+    return a->from == b->from && !a->map && a->before > b->made;
+}
+
+/* Transfers that are read of the device lie behind those that are in its staging memory at the same
+ * time. *most: bytes of that memory. */
 static void stage_transfers(mn_engine *e, uint32_t device, uint64_t *most) {
-    const mn_transfer *before = NULL;
-    uint64_t at = 0;
     *most = 0;
     for (uint32_t i = 0; i < e->n_transfers; i++) {
         mn_transfer *t = &e->transfers[i];
         uint64_t bytes = 0;
         if (t->from != device || t->map)
             continue;
-        t->staged_at = before && before->before == t->before ? at : 0;
+        t->staged_at = 0;
+        for (const mn_transfer *a = e->transfers; a < t; a++)
+            if (overlaps(a, t))
+                t->staged_at = MN_MAX(t->staged_at, a->staged_end);
         /* mn_crossings_find has checked it */
         mn_tensor_bytes(&e->graph->abi, t->tensor, e->devices[device].symbol_max, &bytes);
-        at = (t->staged_at + bytes + STAGED_ALIGN - 1) / STAGED_ALIGN * STAGED_ALIGN;
-        *most = MN_MAX(*most, at);
-        before = t;
+        const uint64_t end = t->staged_at + bytes + STAGED_ALIGN - 1;
+        t->staged_end = end / STAGED_ALIGN * STAGED_ALIGN;
+        *most = MN_MAX(*most, t->staged_end);
     }
 }
 
@@ -153,20 +168,19 @@ static uint64_t moved_bytes(const mn_engine *e, const mn_transfer *t, const int6
     return mn_tensor_bytes(&e->graph->abi, t->tensor, symbols, &bytes) ? bytes : 0;
 }
 
-/* Whether nothing more is read of its device before the segment. */
+/* Whether nothing more is read behind the segment for the same one. */
 static bool is_last_read(const mn_engine *e, const mn_transfer *t, const int64_t *symbols) {
     for (const mn_transfer *n = t + 1; n < e->transfers + e->n_transfers; n++)
-        if (n->before == t->before && n->from == t->from && !n->map && moved_bytes(e, n, symbols))
+        if (n->before == t->before && n->made == t->made && !n->map && moved_bytes(e, n, symbols))
             return false;
     return true;
 }
 
-/* Enqueues a read of the rows into pinned memory; behind the last one the device is waited for. */
-static mn_status fetch(mn_engine *e, const mn_transfer *t, const int64_t *symbols, mn_error *err) {
+/* Enqueues a read of the rows into pinned memory; of the last one there is an event. */
+static mn_status fetch(mn_engine *e, mn_transfer *t, const int64_t *symbols, mn_error *err) {
     mn_engine_device *from = &e->devices[t->from];
     const uint64_t bytes = moved_bytes(e, t, symbols);
-    mn_event *done = NULL;
-    mn_event **event = is_last_read(e, t, symbols) ? &done : NULL;
+    mn_event **event = is_last_read(e, t, symbols) ? &t->read : NULL;
     mn_status st = MN_OK;
     if (!bytes)
         return MN_OK;
@@ -174,8 +188,22 @@ static mn_status fetch(mn_engine *e, const mn_transfer *t, const int64_t *symbol
         mn_callee_of(from), "read", MN_MOVES_NS(bytes),
         MN_RETRY(st, from->backend->read(from->queue, from->at[t->tensor], 0, from->staging,
                                          t->staged_at, bytes, event, err)));
-    if (!st)
-        st = mn_event_settle(from->backend, mn_callee_of(from), MN_MOVES_NS(bytes), &done, err);
+    return mn_engine_note(e, t->from, st);
+}
+
+/* Until the rows are in the map or in the staging memory. */
+static mn_status settle_transfer(mn_engine *e, mn_transfer *t, const int64_t *symbols,
+                                 mn_error *err) {
+    const mn_engine_device *from = &e->devices[t->from];
+    mn_engine_segment *maker = &e->segments[t->made];
+    const mn_callee *callee = mn_callee_of(from);
+    const uint64_t run_ns = mn_engine_segment_ns(maker, symbols);
+    mn_status st;
+    if (t->map)
+        st = mn_event_settle(from->backend, callee, run_ns, &maker->done, err);
+    else
+        st = mn_event_settle(from->backend, callee, MN_MOVES_NS(moved_bytes(e, t, symbols)),
+                             &t->read, err);
     return mn_engine_note(e, t->from, st);
 }
 
@@ -191,16 +219,37 @@ static mn_status deliver(mn_engine *e, const mn_transfer *t, const int64_t *symb
     return mn_engine_note(e, t->to, mn_engine_write(to, to->at[t->tensor], 0, rows, bytes, err));
 }
 
-/* First everything is read, so that the device is waited for once. */
-mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err) {
+mn_status mn_boundary_fetch(mn_engine *e, uint32_t made, const int64_t *symbols, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_transfers && !st; i++) {
-        const mn_transfer *t = &e->transfers[i];
-        if (t->before == before && !t->map)
+        mn_transfer *t = &e->transfers[i];
+        if (t->made == made && !t->map)
             st = fetch(e, t, symbols, err);
     }
+    return st;
+}
+
+mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < e->n_transfers && !st; i++)
+        if (e->transfers[i].before == before)
+            st = settle_transfer(e, &e->transfers[i], symbols, err);
     for (uint32_t i = 0; i < e->n_transfers && !st; i++)
         if (e->transfers[i].before == before)
             st = deliver(e, &e->transfers[i], symbols, err);
     return st;
+}
+
+static void drop_event(const mn_engine *e, uint32_t device, mn_event **event) {
+    const mn_engine_device *d = &e->devices[device];
+    if (*event)
+        MN_WATCHED(mn_callee_of(d), "event_free", d->backend->event_free(*event));
+    *event = NULL;
+}
+
+void mn_boundary_drop(mn_engine *e) {
+    for (uint32_t i = 0; i < e->n_transfers; i++)
+        drop_event(e, e->transfers[i].from, &e->transfers[i].read);
+    for (uint32_t i = 0; i < e->n_segments; i++)
+        drop_event(e, e->segments[i].device, &e->segments[i].done);
 }

@@ -48,14 +48,18 @@ typedef struct mn_engine_segment {
     mn_context *context;
     mn_sealed *pages;             /* what the program was compiled of */
     double row_us;                /* as in mn_segment */
+    bool is_mapped; /* other devices read what it makes through a map */
+    mn_event *done; /* of the step, where is_mapped: until the first of them reads */
     uint32_t *tensors, n_tensors; /* what its nodes read and write but weights: roots, each once */
 } mn_engine_segment;
 
-/* Before segment `before` runs, the rows of this step go from one device's buffer to another's. */
+/* Rows of a step go from one device's buffer to another's: read once segment `made` is enqueued, and
+ * there before segment `before` runs. */
 typedef struct mn_transfer {
-    uint32_t tensor, from, to, before;
+    uint32_t tensor, from, to, made, before;
     const void *map;    /* of the source; NULL = read it */
-    uint64_t staged_at; /* where in the staging memory of the source */
+    uint64_t staged_at, staged_end; /* where in the staging memory of the source */
+    mn_event *read;     /* of the step: this read and those in front of it are over */
 } mn_transfer;
 
 /* A call that fails with MN_CLASS_TRANSIENT is made again, a bounded number of times. */
@@ -225,7 +229,12 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn
 /* ---- boundary.c ------------------------------------------------------------------------------ */
 /* finds what crosses; allocates both sides */
 mn_status mn_boundary_create(mn_engine *e, mn_error *err);
+/* What the segment has made is read, without waiting for it. */
+mn_status mn_boundary_fetch(mn_engine *e, uint32_t made, const int64_t *symbols, mn_error *err);
+/* Waits for the reads that the segment needs, and hands the rows to its device. */
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err);
+/* The events of a step that failed. */
+void mn_boundary_drop(mn_engine *e);
 /* Waits in slices until the event is over, in about expected_ns, and frees it. A device that does
  * not finish in ten minutes counts as lost. */
 mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, uint64_t expected_ns,

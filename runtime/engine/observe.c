@@ -219,7 +219,11 @@ mn_status mn_engine_observe(mn_engine *e, const mn_engine_step *x, const mn_step
             st = observe_segment(&o, k, &more, err);
         if (!st && more)
             st = execute_settled(&o, &e->segments[k], err);
+        if (!st && more)
+            st = mn_boundary_fetch(e, k, x->symbols, err);
     }
+    if (st)
+        mn_boundary_drop(e);
     mn_free(o.x.bytes);
     mn_free(o.experts.bytes);
     mn_free(o.factors.bytes);

@@ -165,24 +165,22 @@ mn_status mn_engine_write_inputs(mn_engine *e, const mn_engine_step *x, mn_error
     return st;
 }
 
-/* All segments but the last one. Where the next reads through a map, the work must be over. */
+/* All segments but the last one. */
 static mn_status run_before_last(mn_engine *e, const mn_engine_step *x, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t k = 0; k + 1 < e->n_segments && !st; k++) {
         mn_engine_segment *s = &e->segments[k];
-        const mn_engine_device *d = &e->devices[s->device];
-        mn_event *done = NULL;
         st = mn_boundary_move(e, k, x->symbols, err);
         if (!st)
-            st = mn_engine_segment_execute(e, s, x, d->unified ? &done : NULL, err);
+            st = mn_engine_segment_execute(e, s, x, s->is_mapped ? &s->done : NULL, err);
         if (!st)
-            st = mn_event_settle(d->backend, mn_callee_of(d), mn_engine_segment_ns(s, x->symbols),
-                                 &done, err);
-        mn_engine_note(e, s->device, st);
+            st = mn_boundary_fetch(e, k, x->symbols, err);
     }
+    if (!st)
+        st = mn_boundary_move(e, e->n_segments - 1, x->symbols, err);
     if (st)
-        return st;
-    return mn_boundary_move(e, e->n_segments - 1, x->symbols, err);
+        mn_boundary_drop(e);
+    return st;
 }
 
 /* The rest of the step that has begun: SAMPLE, or the whole last segment. */

@@ -51,7 +51,14 @@ static mn_crossing *crossing_on(finder *f, uint32_t tensor, uint32_t device, uin
             return NULL;
         out->at = list;
         *at = (int32_t)out->n;
-        out->at[out->n++] = (mn_crossing){tensor, device, first, first, from, 0};
+        out->at[out->n++] = (mn_crossing){
+            .tensor = tensor,
+            .device = device,
+            .first = first,
+            .last = first,
+            .from = from,
+            .made = (uint32_t)f->maker[tensor],
+        };
     }
     return &out->at[*at];
 }

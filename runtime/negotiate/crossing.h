@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
     uint32_t tensor, device, first, last;
     uint32_t from;  /* the device that it comes from; MN_NOT_MOVED: made here */
+    uint32_t made;  /* the segment that makes it, there or here */
     uint32_t place; /* the memory that it lies in */
 } mn_crossing;
 
