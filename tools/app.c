@@ -54,6 +54,9 @@ const arg_row app_device_rows[APP_DEVICE_ROWS] = {
      "everything\nelse "
      "(default: as many as a device lacks memory for, where that is fastest)"},
     {"-cmoe --cpu-moe", NULL, ARG_FLAG, F(cpu_moe), 0, 0, NULL, "the same of all layers"},
+    {"--n-gpu-experts", "K", ARG_COUNT, F(n_gpu_experts), 0, MAX_CPU_MOE, NULL,
+     "the device in front of the CPU computes the first K routed experts of every layer, the\n"
+     "CPU the others at the same time; 0: no layer is divided (default: as is fastest)"},
     {"-ot --override-tensor", "PATTERN=DEVICE", ARG_LIST, F(tensor_devices), 1, 0, NULL,
      "products whose matrices' names match the regular expression are on that device, as\n"
      "in -ot 'ffn_.*_exps=cpu'; may be repeated"},
@@ -184,6 +187,9 @@ static int app_check_flags(const app_flags *flags) {
         return complain(EXIT_USAGE, "found --draft-device without --draft, expected both");
     if (flags->cpu_moe && flags->n_cpu_moe.given)
         return complain(EXIT_USAGE, "found --cpu-moe and --n-cpu-moe, expected one of them");
+    if ((flags->cpu_moe || flags->n_cpu_moe.given) && flags->n_gpu_experts.v)
+        return complain(EXIT_USAGE, "found --cpu-moe or --n-cpu-moe and --n-gpu-experts, expected "
+                                    "one of them");
     if (flags->device && has_empty_name(flags->device))
         return complain(
             EXIT_USAGE,
@@ -193,10 +199,10 @@ static int app_check_flags(const app_flags *flags) {
     return 0;
 }
 
-enum { MOST_SETTINGS = 14 };
+enum { MOST_SETTINGS = 15 };
 /* Values that are made of flags. */
 typedef struct {
-    char threads[24], n_cpu_moe[24];
+    char threads[24], n_cpu_moe[24], n_gpu_experts[24];
 } made_values;
 
 /* Where weights are to be; behind n settings. How many there are then. */
@@ -205,6 +211,9 @@ static uint32_t put_places(const app_flags *flags, mn_setting *out, uint32_t n, 
     snprintf(made->n_cpu_moe, sizeof made->n_cpu_moe, "%" PRId64, n_cpu_moe);
     if (flags->cpu_moe || flags->n_cpu_moe.given)
         out[n++] = (mn_setting){"n_cpu_moe", made->n_cpu_moe};
+    snprintf(made->n_gpu_experts, sizeof made->n_gpu_experts, "%" PRId64, flags->n_gpu_experts.v);
+    if (flags->n_gpu_experts.given)
+        out[n++] = (mn_setting){"n_gpu_experts", made->n_gpu_experts};
     if (*flags->tensor_devices.text)
         out[n++] = (mn_setting){"tensor_devices", flags->tensor_devices.text};
     if (flags->device_memory)

@@ -13,8 +13,9 @@
 typedef struct {
     const char *model, *device;
     int strict, ignore_unused;
-    arg_count n_cpu_moe; /* layers whose experts are on the CPU */
-    int cpu_moe;         /* all of them */
+    arg_count n_cpu_moe;     /* layers whose experts are on the CPU */
+    int cpu_moe;             /* all of them */
+    arg_count n_gpu_experts; /* experts of each layer that are not */
     arg_list tensor_devices;
     const char *device_memory; /* NULL: the setting */
     arg_count threads, ctx;    /* v 0 overrides the configuration: chosen by the program */
@@ -40,7 +41,7 @@ extern const arg_row app_hub_rows[], app_model_rows[], app_device_rows[], app_se
     app_lora_each_rows[];
 #define APP_HUB_ROWS 1   /* of commands that may download */
 #define APP_MODEL_ROWS 3 /* with these */
-#define APP_DEVICE_ROWS 9
+#define APP_DEVICE_ROWS 10
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
 #define APP_LORA_ROWS 1

@@ -147,8 +147,14 @@ static void print_options(const cJSON *placement, out_file *out) {
         const double n = record_number(o, "experts_on_cpu");
         const int whole = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "whole_layers"));
         const int chosen = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "chosen"));
+        const double first = record_number(o, "experts_on_card");
+        const int divided = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "divided"));
+        char which[80] = "experts";
+        if (first > 0)
+            snprintf(which, sizeof which, "experts but %.0f", first);
         if (n > 0)
-            out_printf(out, "  option: experts of %.0f layer%s on the CPU%s", n, n > 1 ? "s" : "",
+            out_printf(out, "  option: %s of %.0f layer%s on the CPU%s%s", which, n,
+                       n > 1 ? "s" : "", divided ? " meanwhile" : "",
                        whole ? ", and whole layers" : "");
         else
             out_printf(out, "  option: whole layers on the CPU");
@@ -327,8 +333,8 @@ int cmd_devices(int argc, char **argv) {
     if (own.explain)
         return explain(&flags);
     if (flags.model || flags.device || flags.cpu_moe || flags.n_cpu_moe.given ||
-        *flags.tensor_devices.text || flags.device_memory || flags.ctx.given || flags.rows ||
-        flags.precision)
+        flags.n_gpu_experts.given || *flags.tensor_devices.text || flags.device_memory ||
+        flags.ctx.given || flags.rows || flags.precision)
         return complain(EXIT_USAGE,
                         "minerva devices: found a model, devices or sizes without --explain, "
                         "expected --explain with them");

@@ -754,8 +754,11 @@ typedef struct {
     /* Where weights are, of devices that lack memory (docs/negotiation.md). n_cpu_moe: the CPU of
      * the devices computes the routed experts of so many layers, from the first on, and no others;
      * 0 = the setting "n_cpu_moe", else as is fastest; MN_CPU_MOE_ALL,
-     * MN_CPU_MOE_NONE */
-    uint32_t n_cpu_moe, pad_moe;
+     * MN_CPU_MOE_NONE. n_gpu_experts: of every layer with experts, so many of them, from the first
+     * on, are on the device in front of the CPU, which computes the others at the same time;
+     * 0 = the setting "n_gpu_experts", else as is fastest; MN_GPU_EXPERTS_NONE: layers are not
+     * divided. MN_BAD_INPUT: both are given */
+    uint32_t n_cpu_moe, n_gpu_experts;
     /* "PATTERN=DEVICE,...": a product whose matrices' names match the regular expression is on that
      * device, "cpu" or a name of mn_runtime_device. NULL = the setting "tensor_devices"; "" = none.
      * MN_INVALID: no regular expression. MN_BAD_INPUT: it matches nothing, or one of a product's
@@ -770,6 +773,7 @@ typedef struct {
 } mn_session_params;
 #define MN_CPU_MOE_ALL 0xfffffffeu
 #define MN_CPU_MOE_NONE 0xffffffffu
+#define MN_GPU_EXPERTS_NONE 0xffffffffu
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
  * imported, and no sequence can be created. n_seq: texts per step; 0 = 64 of an encoder, else 4.

@@ -38,6 +38,18 @@ static void say_model(const mn_model *m, const mn_model_graph *g, json_out *j) {
     json_close(j);
 }
 
+typedef struct {
+    mn_model *m;
+    uint32_t n_ctx;
+} explained;
+
+/* The model's graph, as mn_model_graph_of, with divided experts. */
+static mn_status divide_explained(void *arg, mn_division division, const mn_model_graph **out,
+                                  mn_error *err) {
+    const explained *x = arg;
+    return mn_model_graph_divided(x->m, x->n_ctx, MN_GRAPH_DRAWS, division, out, err);
+}
+
 mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **out,
                            mn_error *err) {
     const mn_model_graph *g;
@@ -51,7 +63,10 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     if (st)
         return st;
     r.flags |= MN_REQUEST_EXPLAIN;
-    mn_negotiate_kv(m->rt->registry, g, &r, &p, &why); /* an error is part of the record */
+    explained x = {m, r.n_ctx};
+    const mn_divider divider = {divide_explained, &x};
+    /* an error is part of the record */
+    mn_negotiate_divided(m->rt->registry, &g, &divider, &r, &p, &why);
     json_out j = json_to_text(&text);
     json_open(&j, '{');
     say_model(m, g, &j);

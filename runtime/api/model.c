@@ -268,9 +268,7 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
 void mn_model_free(mn_model *m) {
     if (!m || mn_pool_is_stranded(m->rt->pool))
         return;
-    for (int i = 0; i < 2 * MN_GRAPH_ENDS; i++)
-        mn_model_graph_free(m->graphs[i / 2][i % 2]);
-    mn_model_graph_free(m->adapted);
+    mn_model_graphs_free(m);
     mn_adapters_free(m->adapters);
     mn_grammar_vocab_free(m->grammar_vocab);
     mn_tokenizer_free(m->tokenizer);

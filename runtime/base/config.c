@@ -25,6 +25,8 @@ static const mn_config_key keys[] = {
      "tokens of a step at most; 0 = 512, of an encoder at least the context"},
     {"n_cpu_moe", "MINERVA_N_CPU_MOE", MN_CONFIG_INT, "-1", -1, 1048576, NULL, false,
      "layers whose routed experts are on the CPU; -1 = as is fastest"},
+    {"n_gpu_experts", "MINERVA_N_GPU_EXPERTS", MN_CONFIG_INT, "-1", -1, 1048576, NULL, false,
+     "routed experts of each layer that are on the device in front of the CPU; -1 = as is fastest"},
     {"tensor_devices", "MINERVA_TENSOR_DEVICES", MN_CONFIG_STRING, "", 0, 0, NULL, false,
      "PATTERN=DEVICE, with commas: matrices whose names match are on that device"},
     {"device_memory", "MINERVA_DEVICE_MEMORY", MN_CONFIG_STRING, "", 0, 0, NULL, false,

@@ -276,6 +276,36 @@ static mn_status write_growth(mn_engine *e, mn_error *err) {
     return st;
 }
 
+/* One list of experts, of a device: the first n, or those behind them. */
+static mn_status write_residents(mn_engine *e, uint32_t device, int32_t tensor, bool is_first,
+                                 mn_error *err) {
+    mn_engine_device *d = &e->devices[device];
+    const int64_t n = e->graph->abi.tensors[tensor].dim[0];
+    const uint64_t bytes = (uint64_t)n * sizeof(int32_t);
+    int32_t *list = mn_alloc((size_t)n, sizeof *list);
+    if (!list)
+        return mn_fail_memory(err, bytes);
+    for (int64_t i = 0; i < n; i++)
+        list[i] = (i < e->graph->division.n_first) == is_first;
+    mn_status st = mn_engine_alloc(e, device, bytes, MN_MEM_DEVICE, &d->at[tensor], err);
+    if (!st)
+        st = mn_engine_note(e, device, mn_engine_write(d, d->at[tensor], 0, list, bytes, err));
+    mn_free(list);
+    return st;
+}
+
+/* Of divided experts: which ones each half computes. */
+static mn_status write_division(mn_engine *e, mn_error *err) {
+    const mn_graph_io *io = &e->graph->io;
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < e->n_devices && io->resident_rest >= 0 && !st; i++) {
+        st = write_residents(e, i, io->resident_rest, false, err);
+        if (!st)
+            st = write_residents(e, i, io->resident_first, true, err);
+    }
+    return st;
+}
+
 /* ---- creation: the whole --------------------------------------------------------------------- */
 /* Asked first, all of them: the pages of a device depend on all of its segments. */
 static mn_status create_segments(mn_engine *e, mn_error *err) {
@@ -340,6 +370,8 @@ static mn_status build_engine(mn_engine *e, const mn_placement *p, mn_error *err
         st = allocate_output(e, err);
     if (!st)
         st = write_growth(e, err);
+    if (!st)
+        st = write_division(e, err);
     if (!st)
         st = mn_boundary_create(e, err);
     if (!st)
@@ -424,6 +456,7 @@ void mn_engine_free(mn_engine *e) {
     mn_engine_places_free(e);
     mn_engine_programs_free(e);
     mn_engine_hidden_free(e);
+    mn_boundary_drop(e);
     for (uint32_t i = 0; i < e->n_segments; i++)
         mn_engine_segment_free(e, &e->segments[i]);
     if (e->ids_host)

@@ -48,18 +48,18 @@ typedef struct mn_engine_segment {
     mn_context *context;
     mn_sealed *pages;             /* what the program was compiled of */
     double row_us;                /* as in mn_segment */
-    bool is_mapped; /* other devices read what it makes through a map */
-    mn_event *done; /* of the step, where is_mapped: until the first of them reads */
+    bool is_mapped;               /* other devices read what it makes through a map */
+    mn_event *done;               /* of the step, where is_mapped: until the first of them reads */
     uint32_t *tensors, n_tensors; /* what its nodes read and write but weights: roots, each once */
 } mn_engine_segment;
 
-/* Rows of a step go from one device's buffer to another's: read once segment `made` is enqueued, and
- * there before segment `before` runs. */
+/* Rows of a step go from one device's buffer to another's: read once segment `made` is enqueued,
+ * and there before segment `before` runs. */
 typedef struct mn_transfer {
     uint32_t tensor, from, to, made, before;
-    const void *map;    /* of the source; NULL = read it */
+    const void *map;                /* of the source; NULL = read it */
     uint64_t staged_at, staged_end; /* where in the staging memory of the source */
-    mn_event *read;     /* of the step: this read and those in front of it are over */
+    mn_event *read;                 /* of the step: this read and those in front of it are over */
 } mn_transfer;
 
 /* A call that fails with MN_CLASS_TRANSIENT is made again, a bounded number of times. */

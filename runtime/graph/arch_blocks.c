@@ -178,15 +178,40 @@ int32_t mn_b_mlp(mn_model_graph *g, int32_t x) {
     return linear(g, x, "blk.%d.ffn_down", g->hp.n_embd, n_ff);
 }
 
-/* Weights [E, rows, cols] and biases [E, rows] of all experts. */
-static mn_g_product find_experts(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols) {
+/* Which experts of a layer products are of: of a divided layer the first ones, or the rest, whose
+ * weights are those of all. */
+typedef enum { ALL_EXPERTS, FIRST_EXPERTS, OTHER_EXPERTS } expert_half;
+
+static int64_t experts_in(const mn_model_graph *g, expert_half half) {
+    if (half == FIRST_EXPERTS)
+        return g->division.n_first;
+    return mn_g_layer(g)->n_expert;
+}
+
+/* The rows of the part of each expert, [n, part.n, cols]. */
+static int32_t expert_rows(mn_model_graph *g, const char *name, expert_half half, mn_row_part part,
+                           int64_t cols) {
     const int64_t n_expert = mn_g_layer(g)->n_expert;
+    if (half == FIRST_EXPERTS)
+        return mn_g_first_experts(g, name, n_expert, experts_in(g, half), part, cols);
+    if (part.n < part.total)
+        return mn_g_part_experts(g, name, n_expert, part, cols);
+    return mn_g_experts(g, name, false, n_expert, part.n, cols);
+}
+
+/* Weights [n, rows, cols] and biases [n, rows] of the half's experts. */
+static mn_g_product find_experts(mn_model_graph *g, const char *stem, expert_half half,
+                                 int64_t rows, int64_t cols) {
+    const mn_row_part first = {mn_g_layer(g)->n_expert, 0, experts_in(g, half)};
     mn_g_product p;
     char name[NAME];
     block_named(name, stem, ".weight");
-    p.weight = mn_g_experts(g, name, false, n_expert, rows, cols);
+    p.weight = expert_rows(g, name, half, (mn_row_part){rows, 0, rows}, cols);
     block_named(name, stem, ".bias");
-    p.bias = mn_g_matrix(g, name, true, n_expert, rows);
+    if (half == FIRST_EXPERTS)
+        p.bias = mn_g_part_matrix(g, name, true, first, rows);
+    else
+        p.bias = mn_g_matrix(g, name, true, first.total, rows);
     return p;
 }
 
@@ -224,33 +249,48 @@ static int32_t shared_experts(mn_model_graph *g, int32_t x, mn_glu_form form) {
     return mn_g_moe_combine(g, y[0], weights);
 }
 
+/* What a layer's router has chosen. */
+typedef struct {
+    int32_t logits, experts, weights; // [T, E], [T, J], [T, J]
+    mn_glu_form form;
+} expert_choice;
+
+/* Of the states of a graph with divided experts, which experts the half has; -1: all. */
+static int32_t residents_of(const mn_model_graph *g, expert_half half) {
+    if (half == OTHER_EXPERTS)
+        return g->io.resident_rest;
+    return -1; /* the first are all that their weights have */
+}
+
 /* [T, J, F] of the chosen experts: gate and up, stored as two tensors or as one, or up and the
- * activation alone. x: [T, D], for each expert times its factor, [T, J], or -1 */
-static int32_t expert_gates(mn_model_graph *g, int32_t x, int64_t D, int32_t experts,
-                            int32_t factors, mn_glu_form form) {
-    const mn_layer_shape *l = mn_g_layer(g);
-    const int64_t F = l->n_ff_expert;
+ * activation alone. x: [T, D], for each expert times its factor where the model weighs inputs */
+static int32_t expert_gates(mn_model_graph *g, int32_t x, int64_t D, const expert_choice *c,
+                            expert_half half) {
+    const int64_t F = mn_g_layer(g)->n_ff_expert;
+    const int32_t factors = g->hp.weigh_inputs ? c->weights : -1;
+    const int32_t resident = residents_of(g, half);
     int32_t y[2] = {-1, -1};
     static const char both[] = "blk.%d.ffn_gate_up_exps.weight";
     mn_g_product p[2] = {{-1, -1}, {-1, -1}};
     if (mn_g_has(g, both)) {
-        p[0].weight = mn_g_part_experts(g, both, l->n_expert, (mn_row_part){2 * F, 0, F}, D);
-        p[1].weight = mn_g_part_experts(g, both, l->n_expert, (mn_row_part){2 * F, F, F}, D);
+        p[0].weight = expert_rows(g, both, half, (mn_row_part){2 * F, 0, F}, D);
+        p[1].weight = expert_rows(g, both, half, (mn_row_part){2 * F, F, F}, D);
     } else if (mn_g_has(g, "blk.%d.ffn_gate_exps.weight")) {
-        p[0] = find_experts(g, "blk.%d.ffn_gate_exps", F, D);
-        p[1] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
+        p[0] = find_experts(g, "blk.%d.ffn_gate_exps", half, F, D);
+        p[1] = find_experts(g, "blk.%d.ffn_up_exps", half, F, D);
     } else {
-        p[0] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
-        mn_g_moe_linear(g, x, experts, 1, p, factors, y);
+        p[0] = find_experts(g, "blk.%d.ffn_up_exps", half, F, D);
+        mn_g_moe_linear_of(g, x, c->experts, 1, p, factors, resident, y);
         return mn_g_act(g, y[0]);
     }
-    mn_g_moe_linear(g, x, experts, 2, p, factors, y);
-    return mn_g_glu(g, y[0], y[1], form);
+    mn_g_moe_linear_of(g, x, c->experts, 2, p, factors, resident, y);
+    return mn_g_glu(g, y[0], y[1], c->form);
 }
 
 /* y: [T, J, F] of the chosen experts, each times its factor where the file has one: a product with
  * matrices of one column, whose input, the only weight of one choice, is 1. */
-static int32_t scale_chosen(mn_model_graph *g, int32_t y, int32_t logits, int32_t experts) {
+static int32_t scale_chosen(mn_model_graph *g, int32_t y, const expert_choice *c,
+                            expert_half half) {
     const mn_layer_shape *l = mn_g_layer(g);
     const mn_g_product factors = {
         mn_g_expert_factors(g, "blk.%d.ffn_down_exps.scale", l->n_expert, l->n_ff_expert), -1};
@@ -264,14 +304,13 @@ static int32_t scale_chosen(mn_model_graph *g, int32_t y, int32_t logits, int32_
     int32_t wide; // [T, J, F]
     if (factors.weight < 0)
         return y;
-    mn_g_moe_route(g, logits, -1, one, &best, &ones);
-    mn_g_moe_linear(g, ones, experts, 1, &factors, -1, &wide);
+    mn_g_moe_route(g, c->logits, -1, one, &best, &ones);
+    mn_g_moe_linear_of(g, ones, c->experts, 1, &factors, -1, residents_of(g, half), &wide);
     return mn_g_mul(g, y, wide);
 }
 
-int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form form) {
+static expert_choice choose_experts(mn_model_graph *g, int32_t logits, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
-    const int64_t D = g->hp.n_latent ? g->hp.n_latent : g->hp.n_embd;
     const mn_g_route route = {
         .kind = g->hp.route,
         .normalise = g->hp.route_normalise,
@@ -281,17 +320,53 @@ int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form f
         .n_group_used = g->hp.route_groups_used,
         .jitter = g->hp.route_jitter,
     };
-    const bool inputs = g->hp.weigh_inputs;
-    int32_t experts;
-    int32_t weights;
-    int32_t y; // [T, n_expert_used, ...]
+    expert_choice c = {.logits = logits, .form = form};
     const int32_t bias = mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", true, l->n_expert);
-    mn_g_moe_route(g, logits, bias, route, &experts, &weights);
-    y = expert_gates(g, x, D, experts, inputs ? weights : -1, form);
-    y = scale_chosen(g, y, logits, experts);
-    const mn_g_product down = find_experts(g, "blk.%d.ffn_down_exps", D, l->n_ff_expert);
-    mn_g_moe_linear(g, y, experts, 1, &down, -1, &y);
-    return mn_g_moe_combine(g, y, inputs ? -1 : weights);
+    mn_g_moe_route(g, logits, bias, route, &c.experts, &c.weights);
+    return c;
+}
+
+/* [T, J, D], what each of the half's chosen experts makes of x. */
+static int32_t expert_products(mn_model_graph *g, int32_t x, const expert_choice *c,
+                               expert_half half) {
+    const int64_t D = g->hp.n_latent ? g->hp.n_latent : g->hp.n_embd;
+    const int64_t F = mn_g_layer(g)->n_ff_expert;
+    int32_t y = expert_gates(g, x, D, c, half);
+    y = scale_chosen(g, y, c, half);
+    const mn_g_product down = find_experts(g, "blk.%d.ffn_down_exps", half, D, F);
+    mn_g_moe_linear_of(g, y, c->experts, 1, &down, -1, residents_of(g, half), &y);
+    return y;
+}
+
+/* Of a divided layer, the products of the first experts; -1: it has none. */
+static int32_t first_products(mn_model_graph *g, int32_t x, const expert_choice *c) {
+    if (!mn_g_divides(g) || !g->division.n_first)
+        return -1;
+    return expert_products(g, x, c, FIRST_EXPERTS);
+}
+
+/* The sum over all chosen experts; first: of first_products, which are added last. */
+static int32_t sum_experts(mn_model_graph *g, int32_t x, const expert_choice *c, int32_t first) {
+    const int32_t weights = g->hp.weigh_inputs ? -1 : c->weights;
+    if (first < 0)
+        return mn_g_moe_combine(g, expert_products(g, x, c, ALL_EXPERTS), weights);
+    mn_g_part_sum s = {
+        .x = expert_products(g, x, c, OTHER_EXPERTS),
+        .weights = weights,
+        .experts = c->experts,
+        .resident = g->io.resident_rest,
+        .base = -1,
+    };
+    s.base = mn_g_moe_combine_part(g, &s);
+    s.x = first;
+    s.resident = g->io.resident_first;
+    return mn_g_moe_combine_part(g, &s);
+}
+
+int32_t mn_b_experts(mn_model_graph *g, int32_t x, int32_t logits, mn_glu_form form) {
+    const expert_choice c = choose_experts(g, logits, form);
+    const int32_t first = first_products(g, x, &c);
+    return sum_experts(g, x, &c, first);
 }
 
 int32_t mn_b_add_shared(mn_model_graph *g, int32_t sum, int32_t x, mn_glu_form form) {
@@ -300,10 +375,19 @@ int32_t mn_b_add_shared(mn_model_graph *g, int32_t sum, int32_t x, mn_glu_form f
     return mn_g_add(g, sum, shared_experts(g, x, form));
 }
 
+/* Of a divided layer the shared experts are in front of those that another device has. */
 int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
     const mn_layer_shape *l = mn_g_layer(g);
     const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp", l->n_expert, g->hp.n_embd);
-    return mn_b_add_shared(g, mn_b_experts(g, x, logits, form), x, form);
+    if (!mn_g_divides(g))
+        return mn_b_add_shared(g, mn_b_experts(g, x, logits, form), x, form);
+    const expert_choice c = choose_experts(g, logits, form);
+    const int32_t first = first_products(g, x, &c);
+    int32_t shared = -1;
+    if (l->n_ff_shared)
+        shared = shared_experts(g, x, form);
+    const int32_t sum = sum_experts(g, x, &c, first);
+    return shared < 0 ? sum : mn_g_add(g, sum, shared);
 }
 
 int32_t mn_b_feed_forward(mn_model_graph *g, int32_t x) {

@@ -453,6 +453,8 @@ static void graph_begin(mn_model_graph *g) {
     g->io.text_seqs = -1;
     g->io.text_length = -1;
     g->text_row_pos = -1;
+    g->io.resident_rest = -1;
+    g->io.resident_first = -1;
     g->distance_bias = -1;
     g->io.bias_ids = -1;
     g->io.bias_values = -1;
@@ -481,6 +483,11 @@ static void graph_begin(mn_model_graph *g) {
 
 mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
                                mn_model_graph **out, mn_error *err) {
+    return mn_model_graph_build_divided(m, n_ctx, end, (mn_division){0}, out, err);
+}
+
+mn_status mn_model_graph_build_divided(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
+                                       mn_division division, mn_model_graph **out, mn_error *err) {
     const mn_arch *arch;
     mn_status st = find_arch(m, &arch, err);
     if (st)
@@ -491,6 +498,7 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
     g->model = m;
     g->err = err;
     g->n_ctx = n_ctx;
+    g->division = division;
     g->head = end == MN_GRAPH_HEAD;
     g->tells = end >= MN_GRAPH_TELLS;
     end %= MN_GRAPH_TELLS;

@@ -49,6 +49,9 @@ typedef struct {
     /* of a graph whose queries grow with their position (mn_grows), else -1: a state that
      * the host writes once, for each position the row of mn_g_growth's table [S, C] */
     int32_t growth_row;
+    /* of a graph with divided experts, else -1: states [E] that the host writes once: which experts
+     * of a layer the second half computes, and which ones the first half */
+    int32_t resident_rest, resident_first;
     /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
     int32_t logits, ids, hidden;
     /* of a model that has a draft head, where asked for, and of the head; else -1: an output, the
@@ -79,6 +82,16 @@ typedef struct {
     int64_t row_lo, rows, cols;
     bool head; /* the product that makes the logits */
 } mn_graph_site;
+
+/* The routed experts of layers from layer_lo on are made for two devices: the products of experts
+ * [0, n_first) and the shared experts stand in front of what the other experts make, so that one
+ * device computes the former while another one computes the latter. What both make is added up
+ * behind them: the rest, then the first. n_first 0: the shared experts alone stand in front. */
+typedef struct {
+    bool on;
+    uint32_t n_first;
+    int32_t layer_lo;
+} mn_division;
 
 typedef struct {
     /* Once it is built, arrays and names are in sealed pages. given: the graph that plugins get, a
@@ -118,8 +131,9 @@ typedef struct {
     bool drafts;    /* SAMPLE has drafts, whatever else it has */
     bool tells;     /* its hidden states are an output (mn_graph_io.hidden_out) */
     bool head;      /* it is the model's draft head */
-    bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
-    bool typed;     /* ids from n_vocab on belong to a second text: mn_g_typed_tokens */
+    mn_division division;
+    bool embeds; /* it ends with hidden states [O, D], not with logits and SAMPLE */
+    bool typed;  /* ids from n_vocab on belong to a second text: mn_g_typed_tokens */
     /* a remark for users on tensors that are not used, printed behind "MODEL: "; NULL: none */
     const char *remark;
 } mn_model_graph;
@@ -165,6 +179,10 @@ enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 };       /* B and N of a graph tha
  * Errors name the file and the tensor or key; an unknown architecture lists the known ones. */
 mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
                                mn_model_graph **out, mn_error *err);
+/* The same with divided experts. Layers whose number of experts is not that of the first divided
+ * one, or not above n_first, stay whole. */
+mn_status mn_model_graph_build_divided(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
+                                       mn_division division, mn_model_graph **out, mn_error *err);
 void mn_model_graph_free(mn_model_graph *g);
 
 /* Attribute i; 0 where the node's contract is older than the attribute. */
@@ -198,6 +216,9 @@ int32_t mn_g_experts(mn_model_graph *g, const char *name, bool optional, int64_t
 typedef struct {
     int64_t total, lo, n;
 } mn_row_part;
+/* The first n of n_stored experts, of each the rows of the part; a tensor of its own. */
+int32_t mn_g_first_experts(mn_model_graph *g, const char *name, int64_t n_stored, int64_t n,
+                           mn_row_part part, int64_t cols);
 /* `count` runs of n rows, the first from lo on, each step rows behind the one before, of the tensor
  * stem.weight (or .bias) of `total` rows. */
 typedef struct {
@@ -346,8 +367,19 @@ void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, mn_g_route 
  * of x for each expert [T, J]; -1: none. */
 void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
                      const mn_g_product *p, int32_t factors, int32_t *y);
+/* The same of experts that are in resident [E] alone; -1: of all. */
+void mn_g_moe_linear_of(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
+                        const mn_g_product *p, int32_t factors, int32_t resident, int32_t *y);
 /* weights -1: all are 1 */
 int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights);
+/* The sum over the experts in resident [E], behind base [T, D]; -1: behind 0. */
+typedef struct {
+    int32_t x, weights, experts, resident, base;
+} mn_g_part_sum;
+int32_t mn_g_moe_combine_part(mn_model_graph *g, const mn_g_part_sum *s);
+/* Whether the experts of the layer that g is at are divided; with experts in the first half, their
+ * states are there. */
+bool mn_g_divides(mn_model_graph *g);
 int32_t mn_g_gather(mn_model_graph *g, int32_t x); /* the rows that give logits */
 /* LINEAR to the logits, scaled and capped as the model wants, and SAMPLE. */
 void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias);

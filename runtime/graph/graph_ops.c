@@ -165,6 +165,11 @@ void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p
 
 void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
                      const mn_g_product *p, int32_t factors, int32_t *y) {
+    mn_g_moe_linear_of(g, x, experts, n, p, factors, -1, y);
+}
+
+void mn_g_moe_linear_of(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
+                        const mn_g_product *p, int32_t factors, int32_t resident, int32_t *y) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
     const int64_t n_used = mn_g_layer(g)->n_expert_used;
     for (uint32_t i = 0; i < n; i++) {
@@ -178,8 +183,10 @@ void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
     mn_gb_in(g, x);
     mn_gb_in(g, experts);
     put_product(g, n, p);
-    if (factors >= 0)
+    if (factors >= 0 || resident >= 0)
         mn_gb_in(g, factors);
+    if (resident >= 0)
+        mn_gb_in(g, resident);
     end_outputs(g, n, y);
 }
 
@@ -487,6 +494,34 @@ int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights) {
     mn_gb_in(g, x);
     mn_gb_in(g, weights);
     return graph_op_end(g, y);
+}
+
+int32_t mn_g_moe_combine_part(mn_model_graph *g, const mn_g_part_sum *s) {
+    if (g->status)
+        return -1;
+    const mn_tensor *t = graph_op_tensor(g, s->x); // [T, n_expert_used, D]
+    const int32_t y = mn_gb_interior(g, "moe_part", t->dim[0], t->dim[2], 0);
+    mn_gb_begin(g, MN_OP_MOE_COMBINE);
+    mn_gb_in(g, s->x);
+    mn_gb_in(g, s->weights);
+    mn_gb_in(g, s->experts);
+    mn_gb_in(g, s->resident);
+    if (s->base >= 0)
+        mn_gb_in(g, s->base);
+    return graph_op_end(g, y);
+}
+
+bool mn_g_divides(mn_model_graph *g) {
+    const mn_division *d = &g->division;
+    const int64_t n = mn_g_layer(g)->n_expert;
+    mn_graph_io *io = &g->io;
+    if (g->status || !d->on || g->layer < d->layer_lo || n <= d->n_first)
+        return false;
+    if (d->n_first && io->resident_rest < 0) {
+        io->resident_rest = mn_gb_tensor(g, "resident_rest", MN_ROLE_STATE, MN_I32, 1, &n);
+        io->resident_first = mn_gb_tensor(g, "resident_first", MN_ROLE_STATE, MN_I32, 1, &n);
+    }
+    return !d->n_first || (!g->status && graph_op_tensor(g, io->resident_rest)->dim[0] == n);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

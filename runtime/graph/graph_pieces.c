@@ -385,6 +385,28 @@ int32_t mn_g_part_experts(mn_model_graph *g, const char *name, int64_t n, mn_row
     return mn_gb_weight_of(g, own, 3, dim, (mn_graph_weight){.source = cut});
 }
 
+int32_t mn_g_first_experts(mn_model_graph *g, const char *name, int64_t n_stored, int64_t n,
+                           mn_row_part part, int64_t cols) {
+    char full[MN_GB_NAME];
+    char own[MN_GB_NAME + 64];
+    const int64_t stored[] = {n_stored, part.total, cols};
+    const int64_t dim[] = {n, part.n, cols};
+    mn_gb_full_name(g, name, full);
+    const mn_model_tensor_entry *e = mn_gb_find(g, full, false);
+    if (!e || !mn_gb_fits(g, &e->info, 3, stored))
+        return -1;
+    if (part.n < part.total)
+        e = cut_experts(g, e, part);
+    if (!e)
+        return -1;
+    const row_piece piece = {e, 0, n};
+    const mn_model_tensor_entry *cut = cut_rows(g, &piece, 1);
+    if (!cut)
+        return -1;
+    snprintf(own, sizeof own, "%s[%lld][:%lld]", full, (long long)part.lo, (long long)n);
+    return mn_gb_weight_of(g, own, 3, dim, (mn_graph_weight){.source = cut});
+}
+
 int32_t mn_g_one_of(mn_model_graph *g, const char *name, int64_t at, int64_t n, int64_t rows,
                     int64_t cols) {
     const int64_t stored[] = {n, rows, cols};

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* a split must be so much faster than what it replaces: rates are measured on busy machines */
-#define SPLIT_GAIN 1.1
 /* and a group, which takes all its members from whatever else they could do */
 #define GROUP_GAIN 1.2
 /* of the weight bytes read per token: a device that would get less is left out under auto */
@@ -179,7 +177,7 @@ static mn_status adopt_order(mn_chooser *c, const mn_order *w) {
 
 /* Whether the plan is worth more than the best so far, beyond what measuring may have got wrong. */
 static bool gains(const mn_chooser *c, const mn_plan *plan) {
-    return !mn_has_plan(c) || plan->score * SPLIT_GAIN < c->plan.score;
+    return !mn_has_plan(c) || plan->score * MN_SPLIT_GAIN < c->plan.score;
 }
 
 /* ---- what was thought of a split, for the record --------------------------------------------- */
@@ -383,9 +381,9 @@ static mn_status try_single(mn_chooser *c, bool oracles) {
     return adopt_order(c, &w);
 }
 
-/* What a group of all devices of the plugin has to gain: SPLIT_GAIN where all of them could run the
- * model and lack the memory alone, GROUP_GAIN where one of them is the best so far; 0: it is not
- * tried. */
+/* What a group of all devices of the plugin has to gain: MN_SPLIT_GAIN where all of them could run
+ * the model and lack the memory alone, GROUP_GAIN where one of them is the best so far; 0: it is
+ * not tried. */
 static double wanted_of_group(const mn_chooser *c, const mn_plugin_record *plugin) {
     uint32_t n = 0;
     uint32_t n_lack = 0;
@@ -402,7 +400,7 @@ static double wanted_of_group(const mn_chooser *c, const mn_plugin_record *plugi
     if (!plugin->group || n < 2)
         return 0;
     if (n_lack == n)
-        return SPLIT_GAIN;
+        return MN_SPLIT_GAIN;
     const bool is_best =
         c->plan.n_devices == 1 && mn_offer_at(c, c->plan.device[0])->record->plugin == plugin;
     return is_best ? GROUP_GAIN : 0;

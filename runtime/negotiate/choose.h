@@ -1,10 +1,13 @@
-/* choose.h -- the choice among plans, in five files: auto.c chooses for auto, list.c chooses by the
- * user's list, options.c places routed experts, pins.c weights that the user names, negotiate.c
- * begins and ends a negotiation and writes the reasons. */
+/* choose.h -- the choice among plans, in six files: auto.c chooses for auto, list.c chooses by the
+ * user's list, options.c places routed experts, divide.c those of one layer on two devices, pins.c
+ * weights that the user names, negotiate.c begins and ends a negotiation and writes the reasons. */
 #ifndef MN_CHOOSE_H
 #define MN_CHOOSE_H
 #include "base/name_rule.h"
 #include "negotiate/offer.h"
+
+/* a split must be so much faster than what it replaces: rates are measured on busy machines */
+#define MN_SPLIT_GAIN 1.1
 
 /* One negotiation. */
 typedef struct {

@@ -35,17 +35,39 @@ static double tensor_bytes(const mn_tensor *t, const int64_t *symbols) {
     return t->dtype.block_elems ? n / t->dtype.block_elems * t->dtype.block_bytes : 0;
 }
 
-/* Of the experts of a layer, a token reads those that it chose. */
-static double read_share(const mn_graph *g, const mn_node *n, const mn_tensor *w) {
-    if (n->op != MN_OP_MOE_LINEAR || w->n_dim != 3 || w->dim[0] <= 0)
-        return 1;
+/* How much of a weight a product needs, 1: all of it. */
+typedef struct {
+    double token;    /* of its bytes, that one token reads */
+    double prompt;   /* the same of a whole prompt */
+    double multiply; /* of its elements, that each row of a prompt is multiplied with */
+} need_share;
+
+/* Experts that each token chooses; 0: it is not known. */
+static double chosen_per_token(const mn_graph *g, const mn_node *n) {
     const int32_t at = g->operands[n->in_off + MN_MOE_LINEAR_EXPERTS];
-    if (at < 0)
-        return 1;
-    const mn_tensor *experts = &g->tensors[at]; // [n_tokens, n_chosen]
-    const double chosen = experts->n_dim == 2 ? (double)experts->dim[1] : 0;
-    const double all = (double)w->dim[0];
-    return chosen > 0 && chosen < all ? chosen / all : 1;
+    const mn_tensor *experts = at < 0 ? NULL : &g->tensors[at]; // [n_tokens, n_chosen]
+    return experts && experts->n_dim == 2 ? (double)experts->dim[1] : 0;
+}
+
+/* Of the experts of a layer, a token reads those that it chose, and of a divided layer those of its
+ * half. The weight of a first half has its experts alone: rows of the others are computed with the
+ * first of them, and read by nobody. */
+static need_share share_of(const mn_graph *g, uint32_t node, const mn_tensor *w) {
+    const mn_node *n = &g->nodes[node];
+    const need_share whole = {1, 1, 1};
+    if (n->op != MN_OP_MOE_LINEAR || w->n_dim != 3 || w->dim[0] <= 0)
+        return whole;
+    const double here = (double)w->dim[0];
+    const double all = MN_MAX((double)mn_experts_routed(g, node), here);
+    const double chosen = chosen_per_token(g, n);
+    const double own = mn_experts_share(g, node);
+    if (chosen <= 0 || chosen >= all)
+        return whole;
+    if (here < all) {
+        const double read = chosen * own + MN_MIN(chosen * (1 - own), 1);
+        return (need_share){MN_MIN(read / here, 1), 1, chosen / here};
+    }
+    return (need_share){own * chosen / all, own, own * chosen / all};
 }
 
 /* Operand j of a product if that is a weight, else NULL. */
@@ -65,7 +87,7 @@ double mn_node_bytes(const mn_graph *g, uint32_t i) {
     for (uint32_t j = 0; j < n->n_in; j++) {
         const mn_tensor *w = factor(g, n, j);
         if (w)
-            sum += read_share(g, n, w) * tensor_bytes(w, NULL);
+            sum += share_of(g, i, w).token * tensor_bytes(w, NULL);
     }
     return sum;
 }
@@ -77,7 +99,7 @@ double mn_segment_bytes(const mn_graph *g, const mn_segment *s) {
         for (uint32_t j = 0; j < n->n_in; j++) {
             const mn_tensor *w = factor(g, n, j);
             if (w)
-                sum += tensor_bytes(w, NULL);
+                sum += share_of(g, i, w).prompt * tensor_bytes(w, NULL);
         }
     }
     return sum;
@@ -101,17 +123,17 @@ static bool has_few_rows(const mn_graph *g, const mn_node *n) {
     return x->n_dim && x->dim[0] == MN_DIM(MN_SYM_OUTPUTS);
 }
 
-static void add_weight(const mn_rates *r, const mn_graph *g, const mn_node *n, const mn_tensor *w,
+static void add_weight(const mn_rates *r, const mn_graph *g, uint32_t node, const mn_tensor *w,
                        mn_segment *s) {
     const mn_type_rate *rate = rate_of(r, w->dtype.id);
-    const double share = read_share(g, n, w);
+    const need_share share = share_of(g, node, w);
     const double bytes = tensor_bytes(w, NULL);
-    const double flop = 2 * PROMPT * share * count_elements(w, NULL);
-    const double one_us = us_at(share * bytes, rate->decode_gbps);
-    const double read_us = us_at(bytes, rate->decode_gbps);
+    const double flop = 2 * PROMPT * share.multiply * count_elements(w, NULL);
+    const double one_us = us_at(share.token * bytes, rate->decode_gbps);
+    const double read_us = us_at(share.prompt * bytes, rate->decode_gbps);
     const double compute_us = flop / rate->prefill_tflops * 1e-6;
     s->decode_us += one_us;
-    s->prefill_us += has_few_rows(g, n) ? one_us : MN_MAX(compute_us, read_us);
+    s->prefill_us += has_few_rows(g, &g->nodes[node]) ? one_us : MN_MAX(compute_us, read_us);
 }
 
 /* By the rates that were measured. */
@@ -124,7 +146,7 @@ static void add_measured(const mn_rates *r, const mn_graph *g, mn_segment *s) {
         for (uint32_t j = 0; j < n->n_in; j++) {
             const mn_tensor *w = factor(g, n, j);
             if (w)
-                add_weight(r, g, n, w, s);
+                add_weight(r, g, i, w, s);
         }
     }
 }

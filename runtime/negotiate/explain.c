@@ -472,6 +472,8 @@ static void put_speeds(json_out *j, double decode_us, double prefill_us) {
 static void explain_option(json_out *j, const mn_option *o) {
     json_open(j, '{');
     json_put_uint(j, "experts_on_cpu", o->n_layers);
+    json_put_bool(j, "divided", o->divided);
+    json_put_uint(j, "experts_on_card", o->n_first);
     json_put_bool(j, "whole_layers", o->spills);
     json_put_bool(j, "chosen", o->chosen);
     if (!*o->reason) {

@@ -58,6 +58,9 @@ typedef struct {
     /* number of layers, from the first on, whose routed experts are on the CPU; no others are (more
      * than the model has: all); 0 = as is fastest, MN_EXPERTS_NONE = no layer */
     uint32_t n_cpu_moe;
+    /* experts of each layer, from the first on, that a device in front of the CPU has; the CPU has
+     * the others; 0 = as is fastest, MN_EXPERTS_NONE = none, and no layer is divided */
+    uint32_t n_gpu_experts;
     /* "PATTERN=DEVICE,...": matrices whose names match are on that device; NULL or "": none */
     const char *tensor_devices;
     uint64_t device_memory; /* bytes of each device that is no CPU at most; 0 = what is free */
@@ -109,8 +112,11 @@ typedef struct {
 /* A placement that was considered because a card lacks memory: routed experts of some layers on the
  * CPU; 0 layers: whole layers there instead. */
 typedef struct {
-    uint32_t n_layers;                   /* whose experts are on the CPU */
-    uint32_t n_segments, n_copies;       /* 0: it failed */
+    uint32_t n_layers;             /* whose experts are on the CPU */
+    uint32_t n_first;              /* of a divided layer, the experts that are not */
+    bool divided;                  /* shared experts and the first ones are computed meanwhile */
+    uint32_t device;               /* the offer of the first device */
+    uint32_t n_segments, n_copies; /* 0: it failed */
     double decode_us, prefill_us, score; /* as in mn_plan */
     uint64_t need,
         room; /* of the first device: bytes that it needs, and that it has; 0 = unknown */
@@ -191,12 +197,14 @@ typedef struct {
     uint64_t need;                /* all of the above, upper bound */
     double decode_us, prefill_us; /* by the rates; one token, 512 tokens */
     double row_us;                /* of a step, per token, at the slowest: for its time limit */
+    bool beside; /* the next one does not wait for it, so that both devices are at work */
 } mn_segment;
 
 typedef struct {
     mn_offer *offers;
     uint32_t n_offers, chosen; /* chosen: the offer with the largest share of the work */
-    /* in order, covering all nodes; neighbours are on different devices */
+    /* in order, covering all nodes; neighbours are on different devices, but where the second is
+     * beside what follows it */
     mn_segment *segments;
     uint32_t n_segments; /* 0 = no way was found */
     char *why;           /* one sentence on the choice */
@@ -244,6 +252,17 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
 mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                           mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);
+
+/* Makes the model's graph with divided experts, which the caller owns and keeps. */
+typedef struct {
+    mn_status (*graph)(void *arg, mn_division division, const mn_model_graph **out, mn_error *err);
+    void *arg;
+} mn_divider;
+/* divide.c: as mn_negotiate_kv with *g; where a card lacks memory for routed experts, also with
+ * graphs whose experts are divided, and *g becomes the one that *out is of, the fastest. */
+mn_status mn_negotiate_divided(mn_registry *reg, const mn_model_graph **g,
+                               const mn_divider *divider, const mn_request *req, mn_placement *out,
+                               mn_error *err);
 /* cut.c: more segments, on the same devices: what a LINEAR or MOE_LINEAR reads is made by an
  * earlier one. A new segment keeps the estimates of the segment that it was part of. On an error p
  * is unchanged; MN_UNSUPPORTED: layers share keys and values. */

@@ -119,6 +119,13 @@ mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_reque
                        const uint32_t *order, uint32_t n, const int32_t *pin, mn_plan *out,
                        mn_error *err);
 void mn_plan_free(mn_plan *p);
+/* By the owner of each node [n_nodes], an offer or below 0 nobody, the segments of a plan, without
+ * estimates; mn_free by the caller. A run of nodes of one owner is one segment, or two, of which
+ * the second is beside the run that follows. */
+mn_status mn_plan_segments(const mn_offer *offers, const mn_model_graph *g, const int32_t *owner,
+                           mn_segment **out, uint32_t *n, mn_error *err);
+/* Adds up times of the n segments; of two that are at work at one time the longer one counts. */
+void mn_plan_times(const mn_segment *s, uint32_t n, double *decode_us, double *prefill_us);
 /* Whether the plan places the node on the device of that offer. */
 bool mn_plan_owns(const mn_plan *p, uint32_t offer, uint32_t node);
 /* "cuda:0 layers 0-20, cpu_simd the rest"; "cuda:0 layers 0-23 but for experts of 12-23, ..." */
@@ -127,7 +134,8 @@ void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_g
 
 /* ---- experts.c: the nodes of routed experts -------------------------------------------------- */
 /* Nodes [lo, hi) of a layer: its first MOE_LINEAR up to the MOE_COMBINE of what it makes. The
- * router is in front of them, shared experts are behind them. */
+ * router is in front of them, shared experts are behind them. Of divided experts the second half,
+ * which begins at the first MOE_LINEAR with RESIDENT. */
 typedef struct {
     uint32_t lo, hi;
     int32_t layer;
@@ -135,6 +143,11 @@ typedef struct {
 /* In order, mn_free by the caller; NULL with *n 0: there are none, or there is no memory, which
  * then is err's. */
 mn_status mn_expert_ranges(const mn_graph *g, mn_expert_range **out, uint32_t *n, mn_error *err);
+/* Experts of the node's router, a MOE_LINEAR; 0: it is not found. */
+int64_t mn_experts_routed(const mn_graph *g, uint32_t node);
+/* The share of these experts that the node computes: all but those that the other half of a divided
+ * layer has. */
+double mn_experts_share(const mn_graph *g, uint32_t node);
 
 /* ---- rates.c --------------------------------------------------------------------------------- */
 /* Fills o->rates from the cache or by measuring (at most about 0.3 s per type), else from what the

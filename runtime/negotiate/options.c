@@ -33,7 +33,7 @@ void mn_options_end(mn_chooser *c) {
 }
 
 bool mn_experts_are_fixed(const mn_chooser *c) {
-    return c->n_rules || (c->n_experts && c->r->n_cpu_moe);
+    return c->n_rules || (c->n_experts && (c->r->n_cpu_moe || c->g->division.on));
 }
 
 /* ---- one placement --------------------------------------------------------------------------- */
@@ -58,6 +58,26 @@ static uint32_t pin_experts(mn_chooser *c, uint32_t cpu, uint32_t first, uint32_
     return pinned;
 }
 
+/* Whether somebody in the order is no CPU, and somebody is one. */
+static bool has_both(const mn_chooser *c, const mn_order *w) {
+    bool cpu = false;
+    bool other = false;
+    for (uint32_t k = 0; k < w->n; k++) {
+        const bool is_cpu = mn_offer_is_cpu(mn_offer_at(c, w->at[k]));
+        cpu |= is_cpu;
+        other |= !is_cpu;
+    }
+    return cpu && other;
+}
+
+/* The second half of divided experts belongs to the CPU, as long as another device has the rest. */
+static void pin_division(mn_chooser *c, const mn_order *w, uint32_t cpu) {
+    for (uint32_t k = 0; k < c->n_experts && c->g->division.on && has_both(c, w); k++)
+        for (uint32_t i = c->experts[k].lo; i < c->experts[k].hi; i++)
+            if (c->experts[k].layer >= c->g->division.layer_lo)
+                c->pin[i] = (int32_t)cpu;
+}
+
 static mn_status plan_pinned(mn_chooser *c, const mn_order *w, mn_plan *out) {
     return mn_plan_make(c->p->offers, c->g, c->r, w->at, w->n, c->pin, out, c->err);
 }
@@ -73,6 +93,8 @@ mn_status mn_plan_order(mn_chooser *c, const mn_order *w, mn_plan *out) {
                  "the experts of %u layers are to be on the CPU, and no CPU is in the list", n);
     else
         pin_experts(c, cpu, 0, n);
+    if (!*why)
+        pin_division(c, w, cpu);
     if (!*why && mn_pins_put(c, w, cpu, why, sizeof why))
         return plan_pinned(c, w, out);
     *out = (mn_plan){.status = MN_UNSUPPORTED};
@@ -99,6 +121,7 @@ static mn_status options_note(mn_chooser *c, const mn_plan *plan, uint32_t n, bo
     p->options = more;
     mn_option *o = &more[p->n_options++];
     *o = (mn_option){.n_layers = n,
+                     .device = plan->n_devices ? plan->device[0] : 0,
                      .n_segments = plan->n_segments,
                      .n_copies = plan->copies.n_copies,
                      .decode_us = plan->decode_us,

@@ -35,22 +35,96 @@ static const char *split_plan_name_of(const planner *p, uint32_t d) {
     return p->offers[d].record->name;
 }
 
-/* Maximal runs of one owner; mn_free by the caller. */
-static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **out, uint32_t *n) {
-    *n = 0;
-    for (uint32_t i = 0; i < p->n; i++)
-        *n += !i || owner[i] != owner[i - 1];
-    mn_segment *s = mn_calloc(*n, sizeof *s);
-    *out = s;
-    if (!s)
-        return mn_fail_memory(p->err, *n * sizeof *s);
-    uint32_t k = 0;
-    for (uint32_t i = 0; i < p->n; i++) {
-        if (!i || owner[i] != owner[i - 1])
-            s[k++] = (mn_segment){.node_lo = i, .offer = (uint32_t)owner[i]};
-        s[k - 1].node_hi = i + 1;
+/* ---- segments -------------------------------------------------------------------------------- */
+
+/* Whether one of the nodes [lo, hi) reads what the node makes. */
+static bool is_read_in(const mn_graph *g, uint32_t node, uint32_t lo, uint32_t hi) {
+    const mn_node *n = &g->nodes[node];
+    for (uint32_t j = 0; j < n->n_out; j++) {
+        const int32_t made = g->operands[n->out_off + j];
+        for (uint32_t i = lo; i < hi && made >= 0; i++)
+            for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
+                const int32_t t = g->operands[g->nodes[i].in_off + k];
+                if (t >= 0 && mn_tensor_root(g, (uint32_t)t) == mn_tensor_root(g, (uint32_t)made))
+                    return true;
+            }
     }
+    return false;
+}
+
+/* Where the nodes begin that stand at the end of run s and that the run behind it, up to end, does
+ * not wait for; s->node_hi: there are none, none with a product, or all of it. */
+static uint32_t beside_from(const mn_graph *g, const mn_segment *s, uint32_t end) {
+    uint32_t lo = s->node_hi;
+    bool is_worth_it = false;
+    while (lo > s->node_lo && !is_read_in(g, lo - 1, s->node_hi, end)) {
+        lo--;
+        const uint32_t op = g->nodes[lo].op;
+        is_worth_it |= op == MN_OP_LINEAR || op == MN_OP_MOE_LINEAR;
+    }
+    return is_worth_it && lo > s->node_lo ? lo : s->node_hi;
+}
+
+/* Whether the device of the run goes on by itself while the host sees to another one. */
+static bool runs_ahead(const mn_offer *offers, const mn_segment *s) {
+    return s->offer != UINT32_MAX && offers[s->offer].record->info.flags & MN_DEVICE_ASYNC;
+}
+
+/* Maximal runs of one owner into s, which has room for them. */
+static uint32_t fill_runs(const mn_graph *g, const int32_t *owner, mn_segment *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        if (!i || owner[i] != owner[i - 1])
+            s[n++] = (mn_segment){.node_lo = i, .offer = (uint32_t)owner[i]};
+        s[n - 1].node_hi = i + 1;
+    }
+    return n;
+}
+
+mn_status mn_plan_segments(const mn_offer *offers, const mn_model_graph *g, const int32_t *owner,
+                           mn_segment **out, uint32_t *n, mn_error *err) {
+    const mn_graph *abi = &g->abi;
+    uint32_t n_runs = 0;
+    for (uint32_t i = 0; i < abi->n_nodes; i++)
+        n_runs += !i || owner[i] != owner[i - 1];
+    mn_segment *s = mn_calloc(2 * (size_t)n_runs, sizeof *s);
+    mn_segment *runs = mn_calloc(n_runs, sizeof *runs);
+    *out = s;
+    *n = 0;
+    if (!s || !runs) {
+        mn_free(runs);
+        return mn_fail_memory(err, 3 * n_runs * sizeof *s);
+    }
+    fill_runs(abi, owner, runs);
+    for (uint32_t k = 0; k < n_runs; k++) {
+        uint32_t cut = runs[k].node_hi;
+        if (k + 1 < n_runs && runs_ahead(offers, &runs[k]))
+            cut = beside_from(abi, &runs[k], runs[k + 1].node_hi);
+        s[(*n)++] = runs[k];
+        if (cut == runs[k].node_hi)
+            continue;
+        s[*n - 1].node_hi = cut;
+        s[*n] = runs[k];
+        s[*n].node_lo = cut;
+        s[(*n)++].beside = true;
+    }
+    mn_free(runs);
     return MN_OK;
+}
+
+void mn_plan_times(const mn_segment *s, uint32_t n, double *decode_us, double *prefill_us) {
+    for (uint32_t k = 0; k < n; k++) {
+        *decode_us += s[k].decode_us;
+        *prefill_us += s[k].prefill_us;
+        if (!s[k].beside || k + 1 == n)
+            continue;
+        *decode_us -= MN_MIN(s[k].decode_us, s[k + 1].decode_us);
+        *prefill_us -= MN_MIN(s[k].prefill_us, s[k + 1].prefill_us);
+    }
+}
+
+static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **out, uint32_t *n) {
+    return mn_plan_segments(p->offers, p->g, owner, out, n, p->err);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -256,8 +330,6 @@ static void finish_segment(planner *p, mn_segment *s) {
         return;
     }
     mn_segment_time(o, p->g, s);
-    out->decode_us += s->decode_us;
-    out->prefill_us += s->prefill_us;
     double bytes = 0;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++)
         bytes += mn_node_bytes(&p->g->abi, i);
@@ -291,6 +363,7 @@ static mn_status split_plan_finish(planner *p) {
     for (uint32_t k = 0; k < out->n_segments; k++)
         out->segments[k].need += out->segments[k].boundary_bytes;
     normalise_shares(out);
+    mn_plan_times(out->segments, out->n_segments, &out->decode_us, &out->prefill_us);
     out->decode_us += copies->decode_us;
     out->prefill_us += copies->prefill_us;
     out->score = mn_score(out->decode_us, out->prefill_us);
@@ -423,7 +496,10 @@ void mn_plan_describe(const mn_plan *p, const mn_offer *offers, const mn_model_g
             mn_text_puts(out, " the rest");
         else if (layer_range(p, &g->abi, experts, n, offer, &all, &less)) {
             describe_span(all.lo == all.hi ? " layer " : " layers ", all, out);
-            describe_span(" without the experts of ", less, out);
+            char which[64] = " without the experts of ";
+            if (g->division.n_first)
+                snprintf(which, sizeof which, " with %u experts of each of ", g->division.n_first);
+            describe_span(which, less, out);
         } else
             list_ops(p, &g->abi, offer, out);
     }

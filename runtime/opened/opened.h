@@ -128,6 +128,7 @@ struct mn_model {
     /* built by the first session; [..][1]: for contexts that need other constants (longrope);
      * [1][..]: those that embed */
     mn_model_graph *graphs[MN_GRAPH_ENDS][2];
+    struct mn_divided_graph *divided; /* those with divided experts, the newest first */
 };
 
 /* Where an output begins, by its prompt: with the answer, with what is thought, or with the header
@@ -224,6 +225,10 @@ mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *e
  * long contexts. end: MN_GRAPH_*. */
 mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn_model_graph **out,
                              mn_error *err);
+/* The same with divided experts; a draft head's are whole. */
+mn_status mn_model_graph_divided(mn_model *m, uint32_t n_ctx, uint32_t end, mn_division division,
+                                 const mn_model_graph **out, mn_error *err);
+void mn_model_graphs_free(mn_model *m);
 /* vocabulary.c: the bytes of all tokens, made when first asked for. NULL: out of memory. */
 typedef struct mn_token_table mn_token_table;
 mn_token_table *mn_token_table_create(void);

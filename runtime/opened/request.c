@@ -115,6 +115,14 @@ static mn_status set_places(const mn_config *cfg, const mn_session_params *p, mn
     r->n_cpu_moe = p->n_cpu_moe;
     if (!p->n_cpu_moe && n >= 0)
         r->n_cpu_moe = n ? (uint32_t)n : MN_CPU_MOE_NONE;
+    const int64_t n_first = mn_config_get_int(cfg, "n_gpu_experts");
+    r->n_gpu_experts = p->n_gpu_experts;
+    if (!p->n_gpu_experts && n_first >= 0)
+        r->n_gpu_experts = n_first ? (uint32_t)n_first : MN_GPU_EXPERTS_NONE;
+    if (r->n_cpu_moe && r->n_gpu_experts && r->n_gpu_experts != MN_GPU_EXPERTS_NONE)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "n_cpu_moe is %u and n_gpu_experts %u: expected one of them", r->n_cpu_moe,
+                       r->n_gpu_experts);
     r->tensor_devices =
         p->tensor_devices ? p->tensor_devices : mn_config_get_str(cfg, "tensor_devices");
     r->device_memory = p->device_memory;

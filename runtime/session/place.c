@@ -69,7 +69,8 @@ static mn_status add_sampler(mn_session *s, mn_error *err) {
     const uint32_t end = MN_GRAPH_SAMPLERS + (s->steps.graph->tells ? MN_GRAPH_TELLS : 0);
     if (!s->draws || last->sample_contract >= newest)
         return MN_OK;
-    mn_status st = mn_model_graph_for(s->model, s->steps.n_ctx, end, &g, err);
+    mn_status st =
+        mn_model_graph_divided(s->model, s->steps.n_ctx, end, s->steps.graph->division, &g, err);
     for (uint32_t i = 0; i < p->n_offers && !st && !s->steps.engine->sampler; i++) {
         const mn_offer *o = &p->offers[i];
         mn_error why = MN_ERROR_INIT;
@@ -113,13 +114,33 @@ static mn_status open_files(mn_session *s, mn_error *err) {
     return MN_OK;
 }
 
+/* A graph of the session's with divided experts. */
+static mn_status divide_graph(void *arg, mn_division division, const mn_model_graph **out,
+                              mn_error *err) {
+    const mn_session *s = arg;
+    return mn_model_graph_divided(s->model, s->steps.n_ctx, s->end, division, out, err);
+}
+
+/* The first choice may divide experts; later ones, after a loss, keep the graph, whose order of
+ * sums is the session's. */
+static mn_status choose_devices(mn_session *s, mn_error *err) {
+    mn_registry *reg = s->model->rt->registry;
+    const mn_divider divider = {divide_graph, s};
+    const mn_model_graph **g = &s->steps.graph;
+    const bool is_first = s->n_placed == 1 && !s->sums_inputs && !(*g)->head;
+    if (!is_first)
+        return mn_negotiate_kv(reg, *g, &s->request, &s->placement, err);
+    const mn_status st = mn_negotiate_divided(reg, g, &divider, &s->request, &s->placement, err);
+    s->steps.limits.graph = *g;
+    return st;
+}
+
 /* One choice and its engine. *fault: the device that was lost, or that refused what it claimed;
  * NULL = none did. What a failure leaves behind is mn_session_unplace's. */
 static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_error *err) {
     *fault = NULL;
     s->n_placed++;
-    mn_status st =
-        mn_negotiate_kv(s->model->rt->registry, s->steps.graph, &s->request, &s->placement, err);
+    mn_status st = choose_devices(s, err);
     if (!st)
         st = describe_choice(s, err);
     if (st)

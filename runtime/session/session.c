@@ -50,6 +50,7 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     s->steps.n_seq = r->n_seq;
     s->steps.n_batch = r->n_batch;
     s->steps.n_outputs = r->n_outputs;
+    s->end = end;
     s->sums_inputs = p->flags & MN_SESSION_INPUT_SUMS;
     s->draws = !s->sums_inputs && !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
     s->steps.kv.no_cache = embeds || p->flags & MN_SESSION_NO_CACHE ||

@@ -56,6 +56,7 @@ struct mn_session {
     mn_request request;
     bool draws;       /* none of MN_SESSION_NO_SAMPLING, _EMBED, _INPUT_SUMS */
     bool sums_inputs; /* MN_SESSION_INPUT_SUMS: the placement is cut */
+    uint32_t end;     /* MN_GRAPH_*, of its graph */
     mn_input_sums sums;
     mn_placement placement;
     uint32_t n_placed; /* engines so far */

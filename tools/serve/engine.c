@@ -338,6 +338,7 @@ static void set_flags(engine *e, const wire_open *m) {
         .cache_disk = e->cache_disk,
         .cpu_moe = (m->flags & WIRE_CPU_MOE) != 0,
         .n_cpu_moe = {m->n_cpu_moe < 0 ? 0 : m->n_cpu_moe, m->n_cpu_moe >= 0},
+        .n_gpu_experts = {MN_MAX(m->n_gpu_experts, 0), m->n_gpu_experts >= 0},
         .device_memory = e->device_memory,
     };
     const size_t n = MN_MIN(m->tensor_devices.len, sizeof e->flags.tensor_devices.text - 1);

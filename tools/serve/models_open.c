@@ -144,6 +144,7 @@ static void set_open(served *m) {
     open->cache_dir = model_str_of(f->cache_dir);
     open->cache_disk = model_str_of(f->cache_disk);
     open->n_cpu_moe = f->n_cpu_moe.given ? (int32_t)f->n_cpu_moe.v : -1;
+    open->n_gpu_experts = f->n_gpu_experts.given ? (int32_t)f->n_gpu_experts.v : -1;
     open->tensor_devices = model_str_of(f->tensor_devices.text);
     open->device_memory = model_str_of(f->device_memory);
     open->chat_template = model_str_of(m->chat_template ? m->chat_template : own->chat_template);

@@ -499,6 +499,7 @@ static int relay_check_flags(const serve_flags *f, const app_flags *app) {
                 {app->lookup, "--lookup"},
                 {app->cpu_moe, "--cpu-moe"},
                 {app->n_cpu_moe.given, "--n-cpu-moe"},
+                {app->n_gpu_experts.given, "--n-gpu-experts"},
                 {*app->tensor_devices.text != 0, "--override-tensor"},
                 {app->device_memory != NULL, "--device-memory"},
                 {app->cache_dir != NULL, "--cache-dir"},

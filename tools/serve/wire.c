@@ -160,6 +160,7 @@ static void pass_open(pass *p, wire_open *m) {
     text(p, &m->cache_dir);
     text(p, &m->cache_disk);
     i32(p, &m->n_cpu_moe);
+    i32(p, &m->n_gpu_experts);
     text(p, &m->tensor_devices);
     text(p, &m->device_memory);
     text(p, &m->adapters);

@@ -57,6 +57,7 @@ typedef struct {
     mn_str chat_template;         /* empty: the model's own */
     mn_str cache_dir, cache_disk; /* empty: the settings */
     int32_t n_cpu_moe;            /* -1: not given */
+    int32_t n_gpu_experts;        /* -1: not given */
     mn_str tensor_devices, device_memory;
     /* lines "REQUIRED\tSCALE\tNAME\tPATH\n", REQUIRED 0 or 1; the room: mn_adapter_room */
     mn_str adapters;

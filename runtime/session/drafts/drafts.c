@@ -72,7 +72,7 @@ mn_status mn_drafts_place(mn_drafts *d, mn_engine *e, mn_model *m, uint32_t n_ct
     memset(&d->times, 0, sizeof d->times);
     mn_draft_memory_begin(&d->memory);
     const uint32_t end = MN_GRAPH_DRAFTS + (e->graph->tells ? MN_GRAPH_TELLS : 0);
-    mn_status st = mn_model_graph_for(m, n_ctx, end, &g, err);
+    mn_status st = mn_model_graph_divided(m, n_ctx, end, e->graph->division, &g, err);
     if (st)
         return st;
     st = mn_engine_make_program(e, MN_RUN_DRAFTS, g, &why);

@@ -9,7 +9,8 @@ static mn_status make_program(mn_steps *s, uint32_t run, uint32_t end, mn_error 
     const mn_model_graph *g = NULL;
     if (s->graph->tells)
         end += MN_GRAPH_TELLS;
-    const mn_status st = mn_model_graph_for(s->model, s->n_ctx, end, &g, err);
+    const mn_status st =
+        mn_model_graph_divided(s->model, s->n_ctx, end, s->graph->division, &g, err);
     return st ? st : mn_engine_make_program(s->engine, run, g, err);
 }
 
