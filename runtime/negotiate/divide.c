@@ -136,15 +136,15 @@ typedef struct {
 
 /* The best number of experts for the option, of at most `room` bytes. */
 static candidate best_number(const divide_search *d, const mn_option *o, double room) {
-    const double most = d->layers[d->n_layers - 1].n_expert - 1;
+    const uint32_t n_expert = (uint32_t)d->layers[d->n_layers - 1].n_expert;
     candidate best = {.from = NULL};
     double bytes;
-    for (double k = 1; k <= most; k++) {
+    for (uint32_t k = 1; k < n_expert; k++) {
         const double score = o->score - gain_of_layers(d, o->n_layers, k, &bytes);
         if (bytes * k > room)
             break;
         if (!best.from || score < best.score)
-            best = (candidate){o, (uint32_t)k, score};
+            best = (candidate){o, k, score};
     }
     return best;
 }

@@ -238,9 +238,9 @@ void install_fakes(fake *f, uint32_t n) {
     }
 }
 /* ---- the graph ------------------------------------------------------------------------------- */
-mn_node nodes[14 * N_LAYERS + 8];
-static mn_tensor tensors[28 * N_LAYERS + 64];
-int32_t operands[96 * N_LAYERS + 128];
+mn_node nodes[MAX_NODES];
+static mn_tensor tensors[48 * N_LAYERS + 64];
+int32_t operands[MAX_OPERANDS];
 static uint64_t attrs[64];
 static mn_symbol symbols[MN_SYM_COUNT];
 uint32_t n_nodes;
@@ -295,8 +295,20 @@ static int32_t shaped(uint32_t role, uint32_t dtype, int64_t a, int64_t b, int64
     return t;
 }
 
+/* As mn_b_moe divides them; -1: there are none in the first half. */
+static int32_t first_half(int32_t layer, int32_t x, int32_t chosen, uint32_t n) {
+    const int64_t T = MN_DIM(MN_SYM_TOKENS);
+    const int32_t up = shaped(MN_ROLE_INTERIOR, MN_F32, T, 2, D);
+    const int32_t act = shaped(MN_ROLE_INTERIOR, MN_F32, T, 2, D);
+    const int32_t down = shaped(MN_ROLE_INTERIOR, MN_F32, T, 2, D);
+    NODE(MOE_LINEAR, layer, up, x, chosen, shaped(MN_ROLE_WEIGHT, MN_F32, n, D, D), -1);
+    NODE(ACT, layer, act, up);
+    NODE(MOE_LINEAR, layer, down, act, chosen, shaped(MN_ROLE_WEIGHT, MN_F32, n, D, D), -1);
+    return down;
+}
+
 /* Two of N_EXPERTS for each row of x; what they make of it. */
-static int32_t add_experts(int32_t layer, int32_t x) {
+static int32_t add_experts(int32_t layer, int32_t x, const mn_division *d) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
     const int32_t scores = add_tensor(MN_ROLE_INTERIOR, MN_F32, T, N_EXPERTS);
     const int32_t chosen = add_tensor(MN_ROLE_INTERIOR, MN_I32, T, 2);
@@ -311,16 +323,28 @@ static int32_t add_experts(int32_t layer, int32_t x) {
     add_node(MN_OP_MOE_ROUTE, layer, (int32_t[]){scores, -1}, 2, (int32_t[]){chosen, shares}, 2);
     nodes[n_nodes - 1].attr_off = MN_COUNT(attrs) - 3;
     nodes[n_nodes - 1].n_attr = 3;
-    NODE(MOE_LINEAR, layer, up, x, chosen, w_up, -1);
+    if (!d->on || layer < d->layer_lo || !d->n_first) {
+        NODE(MOE_LINEAR, layer, up, x, chosen, w_up, -1);
+        NODE(ACT, layer, act, up);
+        NODE(MOE_LINEAR, layer, down, act, chosen, w_down, -1);
+        NODE(MOE_COMBINE, layer, y, down, shares);
+        return y;
+    }
+    const int32_t first = first_half(layer, x, chosen, d->n_first);
+    const int32_t here = add_tensor(MN_ROLE_STATE, MN_I32, N_EXPERTS, 0);
+    const int32_t there = add_tensor(MN_ROLE_STATE, MN_I32, N_EXPERTS, 0);
+    const int32_t part = inner(T);
+    NODE(MOE_LINEAR, layer, up, x, chosen, w_up, -1, -1, there);
     NODE(ACT, layer, act, up);
-    NODE(MOE_LINEAR, layer, down, act, chosen, w_down, -1);
-    NODE(MOE_COMBINE, layer, y, down, shares);
+    NODE(MOE_LINEAR, layer, down, act, chosen, w_down, -1, -1, there);
+    NODE(MOE_COMBINE, layer, part, down, shares, chosen, there);
+    NODE(MOE_COMBINE, layer, y, first, shares, chosen, here, part);
     return y;
 }
 
 /* Names of weights, as files have them: rules go by them. */
 static void name_weights(void) {
-    static char names[28 * N_LAYERS + 64][48];
+    static char names[48 * N_LAYERS + 64][48];
     for (uint32_t i = 0; i < n_nodes; i++)
         for (uint32_t j = 0; j < nodes[i].n_in; j++) {
             static const char *const of_op[MN_OP_MOE_COMBINE + 1] = {
@@ -339,8 +363,7 @@ static void name_weights(void) {
         }
 }
 
-static int build_graph(bool experts) {
-    static mn_model_graph g;
+static int make_graph(bool experts, mn_division division, mn_model_graph *g) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS), O = MN_DIM(MN_SYM_OUTPUTS);
     int32_t in = add_tensor(MN_ROLE_INPUT, MN_I32, T, 0),
             st = add_tensor(MN_ROLE_STATE, MN_I32, 4, 4);
@@ -362,7 +385,7 @@ static int build_graph(bool experts) {
         NODE(ADD, i, sum, x, z);
         int32_t act = inner(T);
         if (experts)
-            NODE(ADD, i, act, sum, add_experts(i, sum));
+            NODE(ADD, i, act, sum, add_experts(i, sum, &division));
         else
             NODE(ACT, i, act, sum);
         x = act;
@@ -373,28 +396,67 @@ static int build_graph(bool experts) {
     NODE(RMS_NORM, -1, n, rows, norm);
     NODE(LINEAR, -1, logits, n, weight(V), -1);
     NODE(SAMPLE, -1, ids, logits, in, st, st, st);
-    if (experts)
+    if (experts && !division.on)
         name_weights();
-    g.abi = (mn_graph){.size = sizeof g.abi,
-                       .n_nodes = n_nodes,
-                       .n_tensors = n_tensors,
-                       .n_symbols = MN_SYM_COUNT,
-                       .node_stride = sizeof *nodes,
-                       .tensor_stride = sizeof *tensors,
-                       .symbol_stride = sizeof *symbols,
-                       .n_operands = n_operands,
-                       .nodes = nodes,
-                       .tensors = tensors,
-                       .symbols = symbols,
-                       .operands = operands,
-                       .attrs = attrs,
-                       .n_attrs = MN_COUNT(attrs)};
+    g->division = division;
+    g->abi = (mn_graph){.size = sizeof g->abi,
+                        .n_nodes = n_nodes,
+                        .n_tensors = n_tensors,
+                        .n_symbols = MN_SYM_COUNT,
+                        .node_stride = sizeof *nodes,
+                        .tensor_stride = sizeof *tensors,
+                        .symbol_stride = sizeof *symbols,
+                        .n_operands = n_operands,
+                        .nodes = nodes,
+                        .tensors = tensors,
+                        .symbols = symbols,
+                        .operands = operands,
+                        .attrs = attrs,
+                        .n_attrs = MN_COUNT(attrs)};
     mn_error err = MN_ERROR_INIT;
-    g.given = &g.abi;
-    if (mn_graph_check(&g.abi, &err))
+    g->given = &g->abi;
+    if (mn_graph_check(&g->abi, &err))
         return fprintf(stderr, "%s\n", err.msg), -1;
-    graph = &g;
     return 0;
+}
+
+static int build_graph(bool experts) {
+    static mn_model_graph g;
+    graph = &g;
+    return make_graph(experts, (mn_division){.on = false}, &g);
+}
+
+static void *copy_of(const void *from, size_t bytes) {
+    void *copy = malloc(bytes);
+    assert_non_null(copy);
+    return memcpy(copy, from, bytes);
+}
+
+/* The arrays are those of the undivided graph again, once the divided one has copies. */
+const mn_model_graph *divided_graph(mn_division d) {
+    static mn_model_graph made[N_LAYERS][N_EXPERTS];
+    static mn_node saved_nodes[MAX_NODES];
+    static mn_tensor saved_tensors[MN_COUNT(tensors)];
+    static int32_t saved_operands[MAX_OPERANDS];
+    mn_model_graph *g = &made[d.layer_lo][d.n_first];
+    if (g->abi.n_nodes)
+        return g;
+    const uint32_t counts[] = {n_nodes, n_tensors, n_operands};
+    memcpy(saved_nodes, nodes, sizeof nodes);
+    memcpy(saved_tensors, tensors, sizeof tensors);
+    memcpy(saved_operands, operands, sizeof operands);
+    n_nodes = n_tensors = n_operands = 0;
+    assert_int_equal(make_graph(true, d, g), 0);
+    g->abi.nodes = copy_of(nodes, sizeof nodes);
+    g->abi.tensors = copy_of(tensors, sizeof tensors);
+    g->abi.operands = copy_of(operands, sizeof operands);
+    memcpy(nodes, saved_nodes, sizeof nodes);
+    memcpy(tensors, saved_tensors, sizeof tensors);
+    memcpy(operands, saved_operands, sizeof operands);
+    n_nodes = counts[0];
+    n_tensors = counts[1];
+    n_operands = counts[2];
+    return g;
 }
 
 int fake_graph(void **state) {

@@ -64,13 +64,16 @@ void install_fakes(fake *f, uint32_t n);
 
 /* ---- the graph: EMBED, N_LAYERS of eight nodes, GATHER_ROWS, norm, LINEAR, SAMPLE ------------ */
 extern const mn_model_graph *graph;
-extern mn_node nodes[14 * N_LAYERS + 8];
+enum { MAX_NODES = 20 * N_LAYERS + 8, MAX_OPERANDS = 160 * N_LAYERS + 128 };
+extern mn_node nodes[MAX_NODES];
 extern uint32_t n_nodes;
-extern int32_t operands[96 * N_LAYERS + 128];
+extern int32_t operands[MAX_OPERANDS];
 extern int32_t f64_bias;      /* nobody's, until a test gives it to a node */
 int fake_graph(void **state); /* a group's set-up: builds it */
 /* the same with a router and experts behind the ADD of each layer: N_EXPERTS, a token reads two */
 int fake_expert_graph(void **state);
+/* The same with divided experts, made once; nodes and operands stay those of the undivided one. */
+const mn_model_graph *divided_graph(mn_division d);
 enum { N_EXPERTS = 8, EXPERTS_NODES = 4 }; /* nodes from MOE_LINEAR to MOE_COMBINE */
 /* Bytes: of a layer, of the tensors behind the last one, and room for scratch. */
 enum { LAYER = 2 * D * D * 4 + 2 * 4096, HEAD = V * D * 4, SPARE = 128 << 10 };

@@ -303,42 +303,44 @@ static void test_what_fits(void **state) {
 }
 
 /* ---- the best of all ------------------------------------------------------------------------- */
-/* owner: [n_nodes] offers. The score of that placement, or infinity: a device lacks memory. */
-static double score_of(mn_placement *p, const mn_request *r, const uint32_t *owner) {
-    static mn_segment s[14 * N_LAYERS + 8];
+/* owner: [n_nodes] of g's, offers of p, a placement of g. The score of that placement, or infinity:
+ * a device lacks memory. */
+static double score_on(const mn_model_graph *g, mn_placement *p, const mn_request *r,
+                       const int32_t *owner) {
+    mn_segment *s;
     mn_copies copies = {0};
     mn_error err = MN_ERROR_INIT;
-    uint32_t n = 0;
+    uint32_t n;
     double decode_us = 0;
     double prefill_us = 0;
     uint64_t need[MAX_FAKES] = {0};
-    for (uint32_t i = 0; i < n_nodes; i++) {
-        if (!i || owner[i] != owner[i - 1])
-            s[n++] = (mn_segment){.node_lo = i, .offer = owner[i]};
-        s[n - 1].node_hi = i + 1;
-    }
+    assert_int_equal(mn_plan_segments(p->offers, g, owner, &s, &n, &err), MN_OK);
     for (uint32_t k = 0; k < n; k++) {
         mn_offer *o = &p->offers[s[k].offer];
-        assert_int_equal(mn_segment_ask(o, graph, r, &s[k], &err), MN_OK);
-        mn_segment_time(o, graph, &s[k]);
-        decode_us += s[k].decode_us;
-        prefill_us += s[k].prefill_us;
+        assert_int_equal(mn_segment_ask(o, g, r, &s[k], &err), MN_OK);
+        mn_segment_time(o, g, &s[k]);
     }
-    assert_int_equal(mn_boundaries(p->offers, graph, r, s, n, &copies, &err), MN_OK);
+    mn_plan_times(s, n, &decode_us, &prefill_us);
+    assert_int_equal(mn_boundaries(p->offers, g, r, s, n, &copies, &err), MN_OK);
     for (uint32_t k = 0; k < n; k++)
         need[s[k].offer] += s[k].need + s[k].boundary_bytes;
+    mn_free(s);
     for (uint32_t i = 0; i < p->n_offers; i++)
         if (p->offers[i].free_bytes && need[i] > p->offers[i].free_bytes)
             return 1e30;
     return mn_score(decode_us + copies.decode_us, prefill_us + copies.prefill_us);
 }
 
+static double score_of(mn_placement *p, const mn_request *r, const int32_t *owner) {
+    return score_on(graph, p, r, owner);
+}
+
 /* Of all placements that give the card layers [0, l), the ends or not, and the experts of the first
  * e of these layers. */
 static double best_of_all(mn_placement *p, const mn_request *r) {
-    static uint32_t owner[14 * N_LAYERS + 8];
-    const uint32_t card = (uint32_t)(offer_of(p, "gpu") - p->offers);
-    const uint32_t cpu = (uint32_t)(offer_of(p, "cpu") - p->offers);
+    static int32_t owner[MAX_NODES];
+    const int32_t card = (int32_t)(offer_of(p, "gpu") - p->offers);
+    const int32_t cpu = (int32_t)(offer_of(p, "cpu") - p->offers);
     double best = 1e30;
     for (int32_t l = 0; l <= N_LAYERS; l++)
         for (int32_t e = 0; e <= l; e++)
@@ -382,19 +384,173 @@ static void test_sixty(void **state) {
         fail_msg("%u of 60 are the best, expected at least 55", n_best);
 }
 
+/* ---- divided layers -------------------------------------------------------------------------- */
+/* As INSTALL_CARD, a card that works on by itself. */
+#define INSTALL_ASYNC(memory, card_gbps, cpu_gbps)                                                 \
+    INSTALL_CARD(memory, card_gbps, cpu_gbps);                                                     \
+    devices[0].info.flags = MN_DEVICE_ASYNC
+
+static mn_status make_divided(void *arg, mn_division d, const mn_model_graph **out, mn_error *err) {
+    (void)arg, (void)err;
+    *out = divided_graph(d);
+    return MN_OK;
+}
+
+static mn_placement divided(const char *list, uint32_t n_gpu_experts, const mn_model_graph **g) {
+    const mn_divider divider = {make_divided, NULL};
+    mn_request r = request_for(list);
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    r.n_gpu_experts = n_gpu_experts;
+    *g = graph;
+    if (mn_negotiate_divided(NULL, g, &divider, &r, &p, &err))
+        fail_msg("%s with %u: %s", list, n_gpu_experts, err.msg);
+    return p;
+}
+
+/* The second halves are on the CPU, and nothing else. */
+static void halves_on_cpu(const mn_model_graph *g, const mn_placement *p) {
+    mn_expert_range *e;
+    mn_error err = MN_ERROR_INIT;
+    uint32_t n;
+    uint32_t at = 0;
+    assert_int_equal(mn_expert_ranges(&g->abi, &e, &n, &err), MN_OK);
+    for (uint32_t i = 0; i < g->abi.n_nodes; i++) {
+        while (at < n && (i >= e[at].hi || e[at].layer < g->division.layer_lo))
+            at++;
+        const bool cpu = at < n && i >= e[at].lo;
+        assert_string_equal(at_node(p, i), cpu ? "cpu" : "gpu");
+    }
+    mn_free(e);
+}
+
+/* So many of each layer as the user says; what the card computes meanwhile is a segment. */
+static void test_divided(void **state) {
+    static const char *const lists[] = {"auto", "gpu,cpu"};
+    const mn_model_graph *g;
+    (void)state;
+    INSTALL_ASYNC(0, 100, 1);
+    for (size_t i = 0; i < MN_COUNT(lists); i++) {
+        mn_placement p = divided(lists[i], 3, &g);
+        assert_int_equal(g->division.n_first, 3);
+        halves_on_cpu(g, &p);
+        assert_int_equal(p.n_segments, 1 + 3 * N_LAYERS);
+        assert_int_equal(p.n_copies, 4 * N_LAYERS);
+        has_words(p.why, "gpu layers 0-7 with 3 experts of each of 0-7, cpu the rest");
+        uint32_t n_beside = 0;
+        for (uint32_t k = 0; k < p.n_segments; k++)
+            n_beside += p.segments[k].beside;
+        assert_int_equal(n_beside, N_LAYERS);
+        mn_placement_free(&p);
+        p = divided(lists[i], MN_EXPERTS_NONE, &g);
+        only_on(&p, "gpu");
+        mn_placement_free(&p);
+    }
+    mn_placement p = divided("cpu", 3, &g);
+    assert_true(g->division.on && p.n_segments == 1); /* both halves */
+    mn_placement_free(&p);
+}
+
+/* A card without a queue of its own has nothing to do meanwhile. */
+static void test_not_beside(void **state) {
+    const mn_model_graph *g;
+    (void)state;
+    INSTALL_CARD(0, 100, 1);
+    mn_placement p = divided("auto", 3, &g);
+    assert_int_equal(p.n_segments, 1 + 2 * N_LAYERS);
+    mn_placement_free(&p);
+}
+
+/* Of the options that divide, how near their prediction of memory is, and which one is chosen. */
+static void test_divided_options(void **state) {
+    const mn_model_graph *g;
+    uint32_t n_divided = 0;
+    (void)state;
+    INSTALL_ASYNC(need_without(3) + EXPERTS, 3, 1);
+    product_rates[0].tflops = 0.06;
+    devices[0].info.h2d_gbps = 4;
+    mn_placement p = divided("auto", 0, &g);
+    assert_true(g->division.on);
+    halves_on_cpu(g, &p);
+    for (uint32_t i = 0; i < p.n_options; i++) {
+        const mn_option *o = &p.options[i];
+        n_divided += o->divided;
+        if (o->chosen)
+            assert_true(o->divided && o->n_first == g->division.n_first && o->need <= o->room &&
+                        o->score == p.score);
+    }
+    assert_in_range(n_divided, 1, 7);
+    mn_placement_free(&p);
+}
+
+/* The best of the undivided placements, and of all with second halves of the last layers on the
+ * CPU. */
+static double best_divided(const mn_request *r, double best) {
+    static int32_t owner[MAX_NODES];
+    for (int32_t lo = 0; lo < N_LAYERS; lo++)
+        for (uint32_t k = 1; k < N_EXPERTS; k++) {
+            const mn_division d = {.on = true, .n_first = k, .layer_lo = lo};
+            const mn_model_graph *g = divided_graph(d);
+            mn_placement p;
+            mn_error err = MN_ERROR_INIT;
+            assert_int_equal(mn_negotiate(NULL, g, r, &p, &err), MN_OK);
+            mn_expert_range *e;
+            uint32_t n;
+            assert_int_equal(mn_expert_ranges(&g->abi, &e, &n, &err), MN_OK);
+            for (uint32_t i = 0; i < g->abi.n_nodes; i++)
+                owner[i] = (int32_t)(offer_of(&p, "gpu") - p.offers);
+            for (uint32_t x = (uint32_t)lo; x < n; x++)
+                for (uint32_t i = e[x].lo; i < e[x].hi; i++)
+                    owner[i] = (int32_t)(offer_of(&p, "cpu") - p.offers);
+            const double score = score_on(g, &p, r, owner);
+            best = score < best ? score : best;
+            mn_free(e);
+            mn_placement_free(&p);
+        }
+    return best;
+}
+
+/* The sixty machines again, with a card that works beside the CPU. */
+static void test_sixty_divided(void **state) {
+    static const double holds[] = {0.1, 0.3, 0.5, 0.7, 0.9};
+    static const double faster[] = {0.7, 2, 6, 25};
+    static const double bus[] = {0.02, 0.2, 4};
+    const uint64_t all = need_without(0);
+    uint32_t n_best = 0;
+    uint32_t n_divided = 0;
+    double worst = 1;
+    (void)state;
+    for (uint32_t i = 0; i < 60; i++) {
+        INSTALL_ASYNC((uint64_t)((double)all * holds[i % 5]), faster[i / 5 % 4], 1);
+        product_rates[0].tflops = 0.04 * faster[i / 5 % 4];
+        devices[0].info.h2d_gbps = bus[i / 20];
+        const mn_model_graph *g;
+        const mn_request r = request_for("auto");
+        mn_placement whole = negotiate("auto");
+        const double best = best_divided(&r, best_of_all(&whole, &r));
+        mn_placement p = divided("auto", 0, &g);
+        worst = best / p.score < worst ? best / p.score : worst;
+        n_best += p.score <= best * (1 + 1e-9);
+        n_divided += g->division.on;
+        mn_placement_free(&whole);
+        mn_placement_free(&p);
+    }
+    if (n_best < 55 || worst < 0.9)
+        fail_msg("%u of 60 are the best, expected at least 55; the worst is %g of the best", n_best,
+                 worst);
+    print_message("%u of 60 the best, the worst %g of it; %u divided\n", n_best, worst, n_divided);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_last_layers),
-                                       cmocka_unit_test(test_options),
-                                       cmocka_unit_test(test_options_of_list),
-                                       cmocka_unit_test(test_ends),
-                                       cmocka_unit_test(test_slow_bus),
-                                       cmocka_unit_test(test_fixed),
-                                       cmocka_unit_test(test_two_cpus),
-                                       cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_whole_layer),
-                                       cmocka_unit_test(test_bad_names),
-                                       cmocka_unit_test(test_device_memory),
-                                       cmocka_unit_test(test_what_fits),
-                                       cmocka_unit_test(test_sixty)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_last_layers),     cmocka_unit_test(test_options),
+        cmocka_unit_test(test_options_of_list), cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_slow_bus),        cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_two_cpus),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_whole_layer),     cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_device_memory),   cmocka_unit_test(test_what_fits),
+        cmocka_unit_test(test_sixty),           cmocka_unit_test(test_divided),
+        cmocka_unit_test(test_not_beside),      cmocka_unit_test(test_divided_options),
+        cmocka_unit_test(test_sixty_divided)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }
