@@ -9,6 +9,16 @@ static inline uint64_t stream_word(const uint8_t *p, int64_t at,
     }
     return w;
 }
+static inline VF v_table16(const float *table, const uint8_t *p) {
+    float value[VL];
+    for (int i = 0; i < VL / 2; i++) {
+        const uint8_t high = p[i] >> 4;
+        const uint8_t low = p[i] & 15;
+        value[2 * i] = table[high];
+        value[2 * i + 1] = table[low];
+    }
+    return v_load(value);
+}
 /* 32 fields of `bits` bits, from 4 * bits bytes. */
 static inline VB vb_stream(const uint8_t *p, const int bits) {
     const int64_t n = 4 * bits;

@@ -259,17 +259,10 @@ INLINE void table4_scales(const mnc_weight *w, const mnk_at *at, int64_t b, floa
     d[0] = mnk_load1(scale, dtype, 0);
 }
 INLINE void table4_values(const float *table, const uint8_t *p, const float *d, VF *v) {
-    float value[32];
-    for (int i = 0; i < 16; i++) {
-        const uint8_t high = p[i] >> 4;
-        const uint8_t low = p[i] & 15;
-        value[2 * i] = table[high];
-        value[2 * i + 1] = table[low];
-    }
     const VF scale = v_set1(d[0]);
 #pragma GCC unroll 8
     for (int i = 0; i < 32 / VL; i++) {
-        const VF some = v_load(value + VL * i);
+        const VF some = v_table16(table, p + VL / 2 * i);
         v[i] = v_mul(scale, some);
     }
 }

@@ -20,6 +20,8 @@
  *   v_f16, v_bf16, v_e4m3, v_e5m2(p)  VL values of that type at p
  *   v_store_f16(p, v)       nearest even
  *   v_of(u, e)              bytes [e, e + VL) of a VB as floats, which have a sign
+ *   v_table16(table, p)     entries of 16 floats, of which nibbles from p on are the numbers: the
+ *                           high one of a byte, then its low one
  *   v_f16_1(p), v_f16_2(p, a, b)      one f16; two in a row
  *   v_widen8(bytes, less, by, d)      d[i] = by * (byte i - less), i < 8
  *   v_prefetch(p)

@@ -112,9 +112,24 @@ static inline VF v_e4m3(const uint8_t *p) {
     const __m128i b = _mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)p));
     const __m128i a = _mm_and_si128(b, _mm_set1_epi16(127));
     const __m128i nan = _mm_cmpeq_epi16(a, _mm_set1_epi16(127));
-    const __m128i half = _mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16((short)0xbfff));
-    const VF f = _mm256_cvtph_ps(_mm_or_si128(half, _mm_srli_epi16(nan, 1)));
+    const __m128i moved = _mm_slli_epi16(b, 7);
+    const __m128i half = _mm_and_si128(moved, _mm_set1_epi16((short)0xbfff));
+    const __m128i none = _mm_srli_epi16(nan, 1);
+    const VF f = _mm256_cvtph_ps(_mm_or_si128(half, none));
     return _mm256_mul_ps(f, _mm256_set1_ps(256));
+}
+static inline VF v_table16(const float *table, const uint8_t *p) {
+    const __m128i bytes = _mm_loadu_si32(p);
+    const __m128i pairs = _mm_unpacklo_epi8(bytes, bytes);
+    const __m256i twice = _mm256_cvtepu8_epi32(pairs);
+    const __m256i shift = _mm256_setr_epi32(4, 0, 4, 0, 4, 0, 4, 0);
+    const __m256i of = _mm256_srlv_epi32(twice, shift);
+    const __m256 first = _mm256_loadu_ps(table);
+    const __m256 second = _mm256_loadu_ps(table + 8);
+    const __m256 low = _mm256_permutevar8x32_ps(first, of);
+    const __m256 high = _mm256_permutevar8x32_ps(second, of);
+    const __m256i above = _mm256_slli_epi32(of, 28); /* the sign chooses */
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(above));
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     return _mm256_cvtph_ps(

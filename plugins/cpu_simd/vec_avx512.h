@@ -120,9 +120,20 @@ static inline VF v_e4m3(const uint8_t *p) {
     const __m256i a = _mm256_and_si256(b, _mm256_set1_epi16(127));
     const __m256i nan = _mm256_cmpeq_epi16(a, _mm256_set1_epi16(127));
     const __m256i sign_and_size = _mm256_set1_epi16((short)0xbfff);
-    const __m256i half = _mm256_and_si256(_mm256_slli_epi16(b, 7), sign_and_size);
-    const VF f = _mm512_cvtph_ps(_mm256_or_si256(half, _mm256_srli_epi16(nan, 1)));
+    const __m256i moved = _mm256_slli_epi16(b, 7);
+    const __m256i half = _mm256_and_si256(moved, sign_and_size);
+    const __m256i none = _mm256_srli_epi16(nan, 1);
+    const VF f = _mm512_cvtph_ps(_mm256_or_si256(half, none));
     return _mm512_mul_ps(f, _mm512_set1_ps(256));
+}
+static inline VF v_table16(const float *table, const uint8_t *p) {
+    const __m128i bytes = _mm_loadl_epi64((const void *)p);
+    const __m128i pairs = _mm_unpacklo_epi8(bytes, bytes);
+    const __m512i twice = _mm512_cvtepu8_epi32(pairs);
+    const __m512i shift = _mm512_set4_epi32(0, 4, 0, 4);
+    const __m512i of = _mm512_srlv_epi32(twice, shift);
+    const __m512 entries = _mm512_loadu_ps(table);
+    return _mm512_permutexvar_ps(of, entries);
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     const __m256i wide = _mm256_cvtepu8_epi16(vb_load16(p));
