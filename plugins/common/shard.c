@@ -332,7 +332,9 @@ static bool share_kv(const mnp_shard *s, int64_t group, mnp_share *kv) {
             continue;
         }
         if (mnp_in(s->g, n, MN_ATTENTION_ALIBI) >= 0 ||
-            mnp_in(s->g, n, MN_ATTENTION_DISTANCE_BIAS) >= 0)
+            mnp_in(s->g, n, MN_ATTENTION_DISTANCE_BIAS) >= 0 ||
+            mnp_in(s->g, n, MN_ATTENTION_RELATIVE_K) >= 0 ||
+            mnp_in(s->g, n, MN_ATTENTION_RELATIVE_Q) >= 0)
             return false;
         if (!shard_read_heads(s, n, &h) || (n_kv && h.n_kv != n_kv))
             return false;
