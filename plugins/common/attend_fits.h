@@ -3,7 +3,8 @@
 #define MNP_ATTEND_FITS_H
 #include "common.h"
 
-#define MNP_MAX_DISTANCE 65536 /* of DISTANCE_BIAS: maximum length of a table of buckets */
+/* of DISTANCE_BIAS and RELATIVE_*: maximum length of a table of distances */
+#define MNP_MAX_DISTANCE 65536
 /* Whether these operands may stand together. The node has Q. */
 bool mnp_attention_fits(const mn_graph *g, const mn_node *n);
 #endif

@@ -45,6 +45,11 @@ typedef struct {
     const mnc_weight *biases; /* [B, H], by bucket of the distance; NULL: none */
     int64_t far;              /* distances from here on are in one bucket */
     int32_t *buckets;         /* [far + 1], in the part's scratch */
+    /* [B, H, dk], by the place of a distance, whose lengths are in buckets; NULL: none */
+    const mnc_weight *rel_k;
+    const mnc_weight *rel_q;
+    float *rel_rows; /* [MNK_TILE + MNK_BEHIND, dk]: some rows of a table, of one head */
+    float *rel_s;    /* [the longer of block*g and MNK_TILE, MNK_TILE]: products with these */
     /* the part's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
     float *q;
     float *k;
@@ -102,6 +107,10 @@ static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
     return next_bytes(base, at, (uint64_t)n * sizeof(float));
 }
 
+static bool is_relative(const attn *a) {
+    return a->rel_k || a->rel_q;
+}
+
 /* Lays a part's scratch out at base, NULL: not yet there. Its size in bytes. */
 static uint64_t lay_out(attn *a, uint8_t *base) {
     const int64_t n = a->block * a->g;
@@ -113,8 +122,12 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     a->s = next_floats(base, &at, n * MNK_TILE);
     a->part = next_floats(base, &at, n * a->state);
     a->total = next_floats(base, &at, n * a->state);
-    if (a->biases)
+    if (a->biases || is_relative(a))
         a->buckets = next_bytes(base, &at, (uint64_t)(a->far + 1) * sizeof *a->buckets);
+    if (is_relative(a)) {
+        a->rel_rows = next_floats(base, &at, columns * a->dk);
+        a->rel_s = next_floats(base, &at, (n > MNK_TILE ? n : MNK_TILE) * MNK_TILE);
+    }
     if (!a->tiles)
         return at;
     a->see = next_bytes(base, &at, 2 * (uint64_t)n * sizeof *a->see);
@@ -125,8 +138,32 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     return at;
 }
 
+/* Rows of the tables of relative keys and queries. */
+static int64_t n_places(const attn *a) {
+    const mnc_weight *w = a->rel_k ? a->rel_k : a->rel_q;
+    return w->rows / a->h;
+}
+
+/* How far from the middle of n rows a distance's row is: at most n / 2. */
+static void fill_lengths(const attn *a) {
+    const int64_t n = n_places(a);
+    const int64_t mid = n / 4;
+    const double from = (double)mid;
+    const bool grow = mnc_attr_int(a->c, MN_ATTENTION_ATTR_MAX_DISTANCE) > 0;
+    for (int64_t m = 0; m <= a->far; m++) {
+        int64_t length = m;
+        if (grow && m > mid) {
+            const double share = log((double)m / from) / log((double)(a->far - 1) / from);
+            length = mid + (int64_t)ceil(share * (from - 1));
+        }
+        a->buckets[m] = (int32_t)(length < n / 2 ? length : n / 2);
+    }
+}
+
 /* The bucket of each distance, of n: the first n / 2 are exact, the others grow. */
 static void fill_buckets(const attn *a) {
+    if (is_relative(a))
+        fill_lengths(a);
     if (!a->biases)
         return;
     const int64_t n = a->bidirectional ? a->biases->rows / 2 : a->biases->rows;
@@ -421,6 +458,102 @@ static void add_values(const attn *a, int64_t r0, int64_t nr, int64_t t0, int64_
     }
 }
 
+/* ---- relative keys and queries --------------------------------------------------------------- */
+/* Rows [r0, r0 + nr) of a block, columns [b0, b1) of the tile at t0. */
+typedef struct {
+    int64_t r0;
+    int64_t nr;
+    int64_t t0;
+    int64_t b0;
+    int64_t b1;
+} tile_span;
+
+/* The row for a query `d` positions behind its key. */
+static int64_t distance_place(const attn *a, int64_t d) {
+    const int64_t n = n_places(a);
+    const int64_t middle = n / 2;
+    const int64_t m = d < 0 ? -d : d;
+    const int64_t length = a->buckets[least(m, a->far)];
+    if (d < 0)
+        return middle - length;
+    return least(middle + length, n - 1);
+}
+
+/* The places of the span's distances, from the first to the last; false: no row is live. */
+static bool places_of(const attn *a, const tile_span *t, int64_t *lo, int64_t *hi) {
+    int64_t first = INT64_MAX;
+    int64_t last = -1;
+    for (int64_t r = t->r0; r < t->r0 + t->nr; r++) {
+        const int64_t pos = a->pos[r];
+        if (pos < 0)
+            continue;
+        first = least(first, pos);
+        if (pos > last)
+            last = pos;
+    }
+    if (last < 0)
+        return false;
+    const int64_t end = t->t0 + t->b1;
+    *lo = distance_place(a, first - end + 1);
+    *hi = distance_place(a, last - t->t0 - t->b0);
+    return true;
+}
+
+/* n rows of a head from `from` on, side by side. */
+static void load_places(const attn *a, const mnc_weight *w, int64_t head, int64_t from, int64_t n) {
+    const size_t bytes = (size_t)a->dk * sizeof(float);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = (from + i) * a->h + head;
+        memcpy(a->rel_rows + i * a->dk, mnc_row(w, row), bytes);
+    }
+}
+
+/* What the span's scores of query head g get of n places from `from` on: the products of the
+ * queries with these, or those of the tile's keys. */
+static void add_places(const attn *a, const tile_span *t, int64_t g, int64_t from, int64_t n,
+                       bool of_keys) {
+    for (int64_t r = 0; r < t->nr; r++) {
+        const int64_t pos = a->pos[t->r0 + r];
+        const int64_t row = r * a->g + g;
+        float *s = a->s + row * MNK_TILE;
+        if (pos < 0)
+            continue;
+        for (int64_t x = t->b0; x < t->b1; x++) {
+            const int64_t p = t->t0 + x;
+            const int64_t at = distance_place(a, pos - p) - from;
+            const bool is_here = at >= 0 && at < n;
+            int64_t line = row;
+            if (of_keys)
+                line = x - t->b0;
+            if (is_here)
+                s[x] += a->rel_s[line * MNK_TILE + at];
+        }
+    }
+}
+
+/* The scores of query head g of key head h. */
+static void add_relative(const attn *a, const tile_span *t, int64_t h, int64_t g) {
+    const int64_t head = h * a->g + g;
+    const float *k = a->k + t->b0 * a->dk;
+    int64_t lo;
+    int64_t hi;
+    if (!places_of(a, t, &lo, &hi))
+        return;
+    for (int64_t from = lo; from <= hi; from += MNK_TILE) {
+        const int64_t n = least(hi + 1 - from, MNK_TILE);
+        if (a->rel_k) {
+            load_places(a, a->rel_k, head, from, n);
+            a->v->scores(a->q, t->nr * a->g, a->rel_rows, n, a->dk, a->rel_s, MNK_TILE);
+            add_places(a, t, g, from, n, false);
+        }
+        if (a->rel_q) {
+            load_places(a, a->rel_q, head, from, n);
+            a->v->scores(k, t->b1 - t->b0, a->rel_rows, n, a->dk, a->rel_s, MNK_TILE);
+            add_places(a, t, g, from, n, true);
+        }
+    }
+}
+
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
 static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
                  int64_t lo, int64_t hi) {
@@ -431,6 +564,15 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
     int64_t y;
     load_tile(a, slot, h, t0, lo, hi);
     a->v->scores(a->q, nr * a->g, k, b1 - b0, a->dk, a->s + b0, MNK_TILE);
+    const tile_span span = {
+        .r0 = r0,
+        .nr = nr,
+        .t0 = t0,
+        .b0 = b0,
+        .b1 = b1,
+    };
+    for (int64_t g = 0; is_relative(a) && g < a->g; g++)
+        add_relative(a, &span, h, g);
     for (int64_t r = 0; r < nr; r++)
         if (columns_of(a, r0 + r, t0, b0, b1, &x, &y))
             weigh_scores(a, h, r0, r, t0, x, y);
@@ -678,6 +820,8 @@ static attn attn_of(const mnc_call *c) {
               .ancestors = ints_of(c, MN_ATTENTION_ANCESTORS),
               .biases = mnc_optional(c, MN_ATTENTION_DISTANCE_BIAS),
               .far = mnc_attr_int(c, MN_ATTENTION_ATTR_MAX_DISTANCE),
+              .rel_k = mnc_optional(c, MN_ATTENTION_RELATIVE_K),
+              .rel_q = mnc_optional(c, MN_ATTENTION_RELATIVE_Q),
               .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv)
@@ -686,7 +830,9 @@ static attn attn_of(const mnc_call *c) {
     a.g = a.h / a.hkv;
     if (a.ancestors)
         a.n_words = c->in[MN_ATTENTION_ANCESTORS].cols;
-    if (!a.slopes && !a.ancestors && !a.biases) /* tiles keep no logits */
+    if (is_relative(&a) && !a.far)
+        a.far = n_places(&a) / 2;
+    if (!a.slopes && !a.ancestors && !a.biases && !is_relative(&a)) /* tiles keep no logits */
         a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);
     a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
@@ -814,12 +960,18 @@ void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     if (a.hkv > 0)
         a.g = a.h / a.hkv;
     const bool has_biases = mnc_query_in(q, MN_ATTENTION_DISTANCE_BIAS) != NULL;
+    const mn_tensor *rel = mnc_query_in(q, MN_ATTENTION_RELATIVE_K);
     static const mnc_weight some;
-    if (has_biases) {
+    if (!rel)
+        rel = mnc_query_in(q, MN_ATTENTION_RELATIVE_Q);
+    a.far = attr_of(q, MN_ATTENTION_ATTR_MAX_DISTANCE);
+    if (has_biases)
         a.biases = &some;
-        a.far = attr_of(q, MN_ATTENTION_ATTR_MAX_DISTANCE);
+    if (rel) {
+        a.rel_k = &some;
+        a.far = a.far ? a.far : rel->dim[0] / 2;
     }
-    if (!has_biases && !mnc_query_in(q, MN_ATTENTION_ALIBI) &&
+    if (!has_biases && !rel && !mnc_query_in(q, MN_ATTENTION_ALIBI) &&
         !mnc_query_in(q, MN_ATTENTION_ANCESTORS))
         a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);

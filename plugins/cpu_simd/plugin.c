@@ -293,7 +293,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(ROPE, 2, NODE(mnk_rope_node), mnk_rope_work, CELLS(mnk_head_cells), rope_verdict,            \
       rope_scratch)                                                                                \
     X(KV_STORE, 2, NODE(mnk_kv_store_node), mnk_kv_store_work, CELLS(mnk_head_cells), NULL, NULL)  \
-    X(ATTENTION, 4, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
+    X(ATTENTION, 5, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
       ALL_CELLS(mnk_attention_cells, mnk_attention_now), attention_verdict, attention_scratch)     \
     X(ACT, 3, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
     X(GLU, 2, VECTOR(glu), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \

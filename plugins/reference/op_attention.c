@@ -20,6 +20,8 @@ typedef struct {
     const mnc_weight *biases; /* [B, H], by distance; NULL: none */
     int64_t max_distance;
     bool both_ways;
+    const mnc_weight *rel_k, *rel_q; /* [B, n_head, Dk], by place of the distance; NULL: none */
+    int64_t n_head;
     /* which rows of its sequence in this step, from position `past` on, a row sees: bits, [n_bits];
      * NULL: all of [first, last] */
     const int32_t *ancestors;
@@ -65,6 +67,34 @@ static double distance_bias(const view *a, int64_t p) {
     return w->dtype.id == MN_F16 ? mn_f16_to_f32(half) : mn_bf16_to_f32(half);
 }
 
+/* Which of n rows is the distance d's, of a query behind its key; far 0: each has its own. */
+static int64_t relative_place(int64_t d, int64_t n, int64_t far) {
+    const int64_t mid = n / 4;
+    const int64_t m = d < 0 ? -d : d;
+    int64_t l = m;
+    if (far && m > mid) {
+        const double from = (double)mid;
+        const double share = log((double)m / from) / log((double)(far - 1) / from);
+        l = mid + (int64_t)ceil(share * (from - 1));
+    }
+    const int64_t at = n / 2 + (d < 0 ? -l : l);
+    if (at < 0)
+        return 0;
+    return at < n ? at : n - 1;
+}
+
+/* The row's head of the table by the distance to p, times x [Dk]; 0 where there is no table. */
+static double relative(const view *a, const mnc_weight *w, int64_t p, const float *x) {
+    double sum = 0;
+    if (!w)
+        return 0;
+    const int64_t place = relative_place(a->pos - p, w->rows / a->n_head, a->max_distance);
+    const float *row = (const float *)(const void *)mnc_row(w, place * a->n_head + a->head);
+    for (int64_t i = 0; i < a->kv->geo.dim_k; i++)
+        sum += (double)row[i] * x[i];
+    return sum;
+}
+
 static bool attention_sees(const view *a, int64_t p) {
     const int64_t j = p - a->past;
     if (!a->ancestors || j < 0)
@@ -87,8 +117,8 @@ static const uint8_t *attention_at(const view *a, int64_t pos, bool value) {
     return mnc_kv_k(kv, page) + place * kv->geo.k_row;
 }
 
-/* The scaled and capped product of the query with the key of one position, its bias, and the slope
- * times how far behind the row it is; -inf where no page is. */
+/* The scaled and capped product of the query with the key of one position and what joins it by the
+ * distance, its bias, and the slope times how far behind the row it is; -inf where no page is. */
 static double logit(const view *a, int64_t pos) {
     const uint8_t *k = attention_at(a, pos, false);
     double sum = 0;
@@ -98,6 +128,7 @@ static double logit(const view *a, int64_t pos) {
     mn_cached_get(geo->k_dtype, k, geo->dim_k, a->row);
     for (int64_t i = 0; i < geo->dim_k; i++)
         sum += (double)a->q[i] * a->row[i];
+    sum += relative(a, a->rel_k, pos, a->q) + relative(a, a->rel_q, pos, a->row);
     sum *= a->scale;
     if (a->cap != 0)
         sum = a->cap * tanh(sum / a->cap);
@@ -223,6 +254,9 @@ static void attention(const mnc_call *c, mnc_worker *w) {
         .biases = mnc_optional(c, MN_ATTENTION_DISTANCE_BIAS),
         .max_distance = mnc_attr_int(c, MN_ATTENTION_ATTR_MAX_DISTANCE),
         .both_ways = mnc_attr_int(c, MN_ATTENTION_ATTR_BIDIRECTIONAL) != 0,
+        .rel_k = mnc_optional(c, MN_ATTENTION_RELATIVE_K),
+        .rel_q = mnc_optional(c, MN_ATTENTION_RELATIVE_Q),
+        .n_head = n_head,
     };
     int64_t lo;
     int64_t hi;

@@ -38,7 +38,7 @@ typedef struct {
     X(LINEAR, linear, 2)                                                                           \
     X(ROPE, rope, 2)                                                                               \
     X(KV_STORE, kv_store, 2)                                                                       \
-    X(ATTENTION, attention, 4)                                                                     \
+    X(ATTENTION, attention, 5)                                                                     \
     X(ACT, act, 3)                                                                                 \
     X(GLU, glu, 2)                                                                                 \
     X(ADD, add, 1)                                                                                 \

@@ -224,6 +224,8 @@ static uint32_t contract_of(const op_case *c, uint32_t op, const int32_t *in, ui
         return n_in > MN_EMBED_ROWS ? 2 : 1;
     if (op == MN_OP_ROPE)
         return n_in > MN_ROPE_POS ? 2 : 1;
+    if (op == MN_OP_ATTENTION && n_in > MN_ATTENTION_RELATIVE_K)
+        return 5;
     if (op == MN_OP_ATTENTION && n_in > MN_ATTENTION_DISTANCE_BIAS)
         return 4;
     if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)

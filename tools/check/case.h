@@ -122,13 +122,14 @@ typedef struct {
     int64_t n_expert, n_used; /* MOE_*: E and J */
     /* ROPE: bit 0 pairing, 1 POS, 2 axes of it; ACT, GLU: case_act_kind, GLU bit 2: alpha, limit,
      * offset; ATTENTION: bit 0 window, 1 softcap, 2 sinks, 3 bidirectional, 4 slopes, 5 values of
-     * keys, 6 chunks, 7 lengths, 8 biases of distances, 9 ancestors; LINEAR: number of weights - 1,
-     * 4 heads; RMS_NORM: bit 1 of a row's first part; EMBED: bit 0 POS_WEIGHT, 1 ROWS; LAYER_NORM:
-     * bit 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy, bit 2 what contract 2 adds, bit 3 drafts,
-     * bit 4 all samplers; MOE_ROUTE: kind, bit 2 normalise and scale, bit 3 bias, bit 4 groups;
-     * MOE_LINEAR: bit 0 a row per expert, bit 1 two weights and a bias, bit 2 X_WEIGHTS, bit 3
-     * RESIDENT; MOE_COMBINE: bit 0 no weights, 1 RESIDENT, 2 BASE; LORA (n_used: the rank): bit 0
-     * F16, 1 x of 3 dims; operations with a state: case_state.c */
+     * keys, 6 chunks, 7 lengths, 8 biases of distances, 9 ancestors, 10 relative keys, 11 relative
+     * queries; LINEAR: number of weights - 1, 4 heads; RMS_NORM: bit 1 of a row's first part;
+     * EMBED: bit 0 POS_WEIGHT, 1 ROWS; LAYER_NORM: bit 0 no bias; SAMPLE: bit 0 BIAS, bit 1
+     * greedy, bit 2 what contract 2 adds, bit 3 drafts, bit 4 all samplers; MOE_ROUTE: kind, bit 2
+     * normalise and scale, bit 3 bias, bit 4 groups; MOE_LINEAR: bit 0 a row per expert, bit 1 two
+     * weights and a bias, bit 2 X_WEIGHTS, bit 3 RESIDENT; MOE_COMBINE: bit 0 no weights, 1
+     * RESIDENT, 2 BASE; LORA (n_used: the rank): bit 0 F16, 1 x of 3 dims; operations with a
+     * state: case_state.c */
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
     uint32_t v_dtype;               /* of cached values; 0 = that of the keys */

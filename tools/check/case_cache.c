@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { WINDOW = 17, CHUNK = 23, BUCKETS = 12, FAR = 40 };
+enum { WINDOW = 17, CHUNK = 23, BUCKETS = 12, FAR = 40, PLACES = 26, N_MORE = 6 };
 
 /* What is stored and asked, per sequence q: rows [q * per, (q + 1) * per) of the step, rows
  * [q * len, (q + 1) * len) of the store. */
@@ -203,12 +203,11 @@ static int32_t ancestors_of(casegen *g, const cache_plan *a) {
 }
 
 /* The optional operands from ALIBI on. */
-static void more_operands(casegen *g, const cache_plan *a, int32_t to[4]) {
+static void more_operands(casegen *g, const cache_plan *a, int32_t to[N_MORE]) {
     const op_shape *s = g->s;
-    to[0] = -1;
-    to[1] = -1;
-    to[2] = -1;
-    to[3] = -1;
+    const int64_t places[3] = {PLACES, s->n_head, s->dim};
+    for (int i = 0; i < N_MORE; i++)
+        to[i] = -1;
     if (s->variant & 16)
         to[0] = casegen_vector(g, MN_F32, s->n_head, "slopes");
     if (s->variant & 256)
@@ -217,11 +216,16 @@ static void more_operands(casegen *g, const cache_plan *a, int32_t to[4]) {
         to[2] = case_vec(g->c, MN_ROLE_INPUT, MN_I32, a->n_seqs, a->lengths, "lengths");
     if (s->variant & 512)
         to[3] = ancestors_of(g, a);
+    if (s->variant & 1024)
+        to[4] = casegen_weight(g, MN_F32, 3, places, "relative_k");
+    if (s->variant & 2048)
+        to[5] = casegen_weight(g, MN_F32, 3, places, "relative_q");
 }
 
 /* A KV_STORE and an ATTENTION of one layer. variant: bit 0 window, 1 softcap, 2 sinks,
  * 3 bidirectional, 4 slopes, 5 values are the first elements of keys, 6 chunks, 7 lengths,
- * 8 biases of distances, 9 ancestors. k: [n_stored, n_head_kv, dim], q: [T, n_head, dim]. */
+ * 8 biases of distances, 9 ancestors, 10 relative keys, 11 relative queries; with both of these
+ * rows of far distances are shared. k: [n_stored, n_head_kv, dim], q: [T, n_head, dim]. */
 static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors *t,
                             uint64_t layer) {
     const op_shape *s = g->s;
@@ -241,11 +245,11 @@ static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors
     int32_t sinks = -1;
     if (s->variant & 4)
         sinks = casegen_vector(g, MN_F32, s->n_head, "sinks");
-    int32_t more[4];
+    int32_t more[N_MORE];
     more_operands(g, a, more);
     const int32_t store_in[] = {k, v, t->kpos, t->kslot, t->pages, t->kv};
-    const int32_t in[] = {q,     t->row_pos, t->row_slot, t->seqs, t->pages, t->kv,
-                          sinks, more[0],    more[1],     more[2], more[3]};
+    const int32_t in[] = {q,       t->row_pos, t->row_slot, t->seqs, t->pages, t->kv,  sinks,
+                          more[0], more[1],    more[2],     more[3], more[4],  more[5]};
     const uint64_t store_attr[] = {layer, t->group};
     const uint64_t attr[] = {
         case_f64(1 / sqrt((double)s->dim)),
@@ -258,15 +262,15 @@ static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors
         s->variant & 8 ? 1 : 0, // bidirectional
         v_of_k,
         s->variant & 64 ? CHUNK : 0,
-        s->variant & 256 ? FAR : 0,
+        s->variant & 256 || s->variant >= 1024 + 2048 ? FAR : 0,
     };
     const bool old = s->variant < 16;
     case_node(g->c, MN_OP_KV_STORE, store_in, 6, NULL, 0, store_attr, 2);
     uint32_t n_in = old ? 7 : 8;
     if (s->variant >= 128)
-        n_in = 11;
+        n_in = s->variant >= 1024 ? 13 : 11;
     uint32_t n_attr = old ? 8 : 10;
-    if (s->variant & 256)
+    if (s->variant & 256 || s->variant >= 1024)
         n_attr = 11;
     case_node(g->c, MN_OP_ATTENTION, in, n_in, &y, 1, attr, n_attr);
 }

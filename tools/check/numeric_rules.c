@@ -78,7 +78,7 @@ static bool is_attention_tried(uint32_t v) {
     return false;
 }
 
-/* Variants of what contract 4 brought, with what goes together with it. */
+/* Variants of what contracts 4 and 5 brought, with what goes together with it. */
 static bool is_joined(uint32_t v, uint32_t shape) {
     static const uint32_t all[] = {
         128,                     /* lengths */
@@ -93,6 +93,10 @@ static bool is_joined(uint32_t v, uint32_t shape) {
         128 + 256 + 16 + 2,      /* all that joins logits, of another text */
         512 + 16,                /* ancestors with slopes */
         512 + 256 + 32 + 16 + 2, /* values of keys, too */
+        1024,                    /* relative keys */
+        1024 + 2048 + 8,         /* queries, too, both ways */
+        2048 + 8,                /* these alone */
+        1024 + 2048 + 16 + 7,    /* with slopes, a window, a cap and sinks */
     };
     for (uint32_t k = 0; k < MN_COUNT(all); k++)
         if (all[k] == v)

@@ -74,7 +74,7 @@ const check_sweep check_sweeps[] = {
     {MN_OP_LINEAR, SWEEP_MATRIX, linear, MN_COUNT(linear), 1, 5},
     {MN_OP_ROPE, SWEEP_NONE, rope, MN_COUNT(rope), 0, 8},
     {MN_OP_KV_STORE, SWEEP_NONE, store, MN_COUNT(store), 0, 1},
-    {MN_OP_ATTENTION, SWEEP_NONE, attention, MN_COUNT(attention), 0, 1024},
+    {MN_OP_ATTENTION, SWEEP_NONE, attention, MN_COUNT(attention), 0, 4096},
     {MN_OP_ACT, SWEEP_NONE, plain, MN_COUNT(plain), 0, 11},
     {MN_OP_GLU, SWEEP_NONE, plain, MN_COUNT(plain), 0, 14},
     {MN_OP_ADD, SWEEP_NONE, plain, MN_COUNT(plain), 0, 1},
