@@ -23,7 +23,8 @@ mn_str mnl_inner_name(mn_str native) {
                                            "roberta.",
                                            "distilbert.",
                                            "electra.",
-                                           "mpnet."};
+                                           "mpnet.",
+                                           "deberta."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++) {
         const uint64_t n = strlen(prefixes[i]);
         if (mn_str_begins(native, prefixes[i]))
@@ -127,6 +128,8 @@ static const struct {
     {BEGINS, HEADS, "discriminator_predictions."},
     {BEGINS, HEADS, "generator_predictions."},
     {BEGINS, HEADS, "generator_lm_head."},
+    {BEGINS, HEADS, "lm_predictions."},
+    {BEGINS, HEADS, "mask_predictions."},
 };
 
 /* The reason of the first row that fits; N_REASONS: none does. */

@@ -249,6 +249,60 @@ void family_mpnet(config_reader *c) {
                    config_int(c, c->root, "", key, 4, 65536, NULL));
 }
 
+/* Whether pos_att_type, "p2c|c2p" or a list of these, has the word. */
+static bool has_term(config_reader *c, const char *word) {
+    const cJSON *said = json_get(c->root, "pos_att_type");
+    if (cJSON_IsString(said))
+        return strstr(said->valuestring, word) != NULL;
+    for (const cJSON *i = cJSON_IsArray(said) ? said->child : NULL; i; i = i->next)
+        if (cJSON_IsString(i) && !strcmp(i->valuestring, word))
+            return true;
+    return false;
+}
+
+void family_deberta_keys(config_reader *c) {
+    family_copy_key(c, "pooler_hidden_act", "classifier_activation");
+}
+
+/* A key that has to be true or false, as what the file has says. */
+static void expect_flag(config_reader *c, const char *key, bool usual, bool wanted,
+                        const char *why) {
+    if (config_bool(c, key, usual) != wanted && !c->status)
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %s, expected %s: %s",
+                             MN_STR_ARG(c->file->name), key, wanted ? "false" : "true",
+                             wanted ? "true" : "false", why);
+}
+
+/* How distances join the scores: buckets of them, from which on they are one, whether they have
+ * keys and queries. Each term is scaled as if all were one product. */
+void family_deberta(config_reader *c) {
+    const int64_t none = -1;
+    const int64_t no_conv = 0;
+    const bool has_positions = has_tensor(c, "embeddings.position_embeddings.weight");
+    const bool keys = has_term(c, "c2p");
+    const bool queries = has_term(c, "p2c");
+    family_encoder(c);
+    expect_flag(c, "relative_attention", false, true, "attention without distances is BERT's");
+    expect_flag(c, "position_biased_input", true, has_positions,
+                "that is whether there are position_embeddings");
+    if (config_int(c, c->root, "", "conv_kernel_size", 0, 1024, &no_conv) && !c->status)
+        config_fail(c, "", "conv_kernel_size", json_get(c->root, "conv_kernel_size"), "0");
+    int64_t far = config_int(c, c->root, "", "max_relative_positions", -1, 32768, &none);
+    if (far < 1)
+        far = config_int(c, c->root, "", "max_position_embeddings", 1, 32768, NULL);
+    const int64_t buckets = config_int(c, c->root, "", "position_buckets", -1, 32768, &none);
+    if (buckets > 0)
+        config_put_int(c, "attention.relative_buckets_count", "", "position_buckets", buckets);
+    config_put_int(c, "attention.relative_max_distance", "", "max_relative_positions", far);
+    config_put_bool(c, "attention.relative_keys", "pos_att_type", keys);
+    config_put_bool(c, "attention.relative_queries", "pos_att_type", queries);
+    if (!c->status && !keys && !queries)
+        config_fail(c, "", "pos_att_type", json_get(c->root, "pos_att_type"),
+                    "\"c2p\", \"p2c\" or both");
+    config_put_float(c, "attention.scale", "", "pos_att_type",
+                     1 / sqrt((double)(c->head_dim * (1 + keys + queries))));
+}
+
 /* id2label of a head with several labels: "0" to the last, all of them. The default names of
  * Transformers say nothing. */
 static void put_labels(config_reader *c) {

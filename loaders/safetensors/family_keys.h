@@ -32,6 +32,8 @@ void family_gpt2(config_reader *c);
 void family_encoder(config_reader *c);
 void family_electra(config_reader *c);
 void family_mpnet(config_reader *c);
+void family_deberta_keys(config_reader *c);
+void family_deberta(config_reader *c);
 void family_classifier(config_reader *c); /* of any family, where its class classifies texts */
 void family_modern_bert(config_reader *c);
 void family_qwen2_moe(config_reader *c);

@@ -1,6 +1,7 @@
 /* arch_bert.c -- encoders that embed texts: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019),
  * XLM-R (Conneau et al. 2020): every row sees the whole text, norms follow the sums, positions are
- * learned; attention of MPNet (Song et al. 2020) has a bias by distance. Nomic's BERT (2024)
+ * learned; attention of MPNet (Song et al. 2020) has a bias by distance, that of DeBERTa (He et al.
+ * 2021) keys and queries of distances. Nomic's BERT (2024)
  * rotates instead, and has a gated MLP; ModernBERT (Warner et al. 2024) has norms in front of its
  * blocks, and most of its layers see a window. The output is the hidden states. */
 #include "graph/arch.h"
@@ -33,15 +34,29 @@ static int32_t embed_narrow(mn_model_graph *g) {
     return y;
 }
 
+/* Keys and queries of distances in this layer, by matrices of their own or by those of texts. */
+static void set_relatives(mn_model_graph *g, const float *distances) {
+    const bool own_k = mn_g_has(g, "blk.%d.attn_rel_k.weight");
+    const bool own_q = mn_g_has(g, "blk.%d.attn_rel_q.weight");
+    if (g->hp.rel_keys)
+        g->relative_k = mn_g_relative(g, own_k ? "blk.%d.attn_rel_k" : "blk.%d.attn_k", distances);
+    if (g->hp.rel_queries)
+        g->relative_q = mn_g_relative(g, own_q ? "blk.%d.attn_rel_q" : "blk.%d.attn_q", distances);
+}
+
 void mn_arch_bert(mn_model_graph *g) {
     const mn_hparams *h = &g->hp;
+    const bool is_relative = h->rel_keys || h->rel_queries;
     const bool is_narrow = mn_g_has(g, "token_embd_proj.weight");
     int32_t x = is_narrow ? embed_narrow(g) : embed_tokens(g);
-    if (h->n_buckets) /* MPNet */
+    const float *distances = is_relative ? mn_g_distances(g) : NULL;
+    if (h->n_buckets && !is_relative) /* MPNet */
         g->distance_bias =
             mn_g_matrix(g, "attn_rel_b.weight", false, h->n_buckets, h->layer[0].n_head);
     while (mn_g_next_layer(g)) {
         const bool gated = mn_g_has(g, "blk.%d.ffn_gate.weight");
+        if (is_relative)
+            set_relatives(g, distances);
         x = add_norm(g, x, mn_b_attention(g, x), "blk.%d.attn_output_norm");
         const int32_t y = gated ? mn_b_glu(g, x) : mn_b_mlp(g, x);
         x = add_norm(g, x, y, "blk.%d.layer_output_norm");

@@ -456,6 +456,8 @@ static void graph_begin(mn_model_graph *g) {
     g->io.resident_rest = -1;
     g->io.resident_first = -1;
     g->distance_bias = -1;
+    g->relative_k = -1;
+    g->relative_q = -1;
     g->io.bias_ids = -1;
     g->io.bias_values = -1;
     g->io.target = -1;

@@ -122,7 +122,8 @@ typedef struct {
     bool of_text;      /* the builder is at the encoder: rows are rows of texts */
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     int32_t text_row_pos;
-    int32_t distance_bias; /* of mn_g_attention, the same in all layers; -1: none */
+    int32_t distance_bias;          /* of mn_g_attention, the same in all layers; -1: none */
+    int32_t relative_k, relative_q; /* of the next mn_g_attention; -1: none */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
     bool masks;     /* SAMPLE has a mask */
@@ -323,6 +324,11 @@ int32_t mn_g_lookup(mn_model_graph *g, int32_t table, int64_t first, int64_t n, 
 /* By how much queries grow with their position, as rows of n equal numbers [T, n]; -1: they do not.
  * Behind mn_g_embed. */
 int32_t mn_g_growth(mn_model_graph *g, int64_t n);
+/* graph_relative.c. The embeddings of distances, normalised, [B, D] in the graph's memory; NULL: g
+ * has failed. Then relative keys or queries of a layer: they times the matrix and bias stem, as a
+ * constant [B, H, Dk]. */
+const float *mn_g_distances(mn_model_graph *g);
+int32_t mn_g_relative(mn_model_graph *g, const char *stem, const float *distances);
 /* The operations with a state; each gets a layer of its own in the group of states. */
 int32_t mn_g_conv_state(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
 typedef struct {

@@ -284,11 +284,18 @@ int32_t mn_g_attention_of(mn_model_graph *g, const mn_g_attended *a) {
     mn_gb_in(g, g->io.pages[p.group]);
     mn_gb_in(g, g->io.kv[p.group]);
     mn_gb_in(g, a->sinks);
-    if (slopes >= 0 || a->bias >= 0 || a->reads_text)
+    const bool is_relative = g->relative_k >= 0 || g->relative_q >= 0;
+    const bool joins = a->bias >= 0 || a->reads_text || is_relative;
+    if (slopes >= 0 || joins)
         mn_gb_in(g, slopes);
-    if (a->bias >= 0 || a->reads_text) {
+    if (joins) {
         mn_gb_in(g, a->bias);
         mn_gb_in(g, a->reads_text ? g->io.text_length : -1);
+    }
+    if (is_relative) {
+        mn_gb_in(g, -1); /* ancestors */
+        mn_gb_in(g, g->relative_k);
+        mn_gb_in(g, g->relative_q);
     }
     const bool of_chunks = l->chunked;
     mn_gb_attr_f64(g, l->attn_scale);
@@ -299,14 +306,14 @@ int32_t mn_g_attention_of(mn_model_graph *g, const mn_g_attended *a) {
     mn_gb_attr(g, (uint64_t)l->n_head_kv);
     mn_gb_attr(g, (uint64_t)l->head_dim_v);
     const bool of_keys = g->hp.latent.n_kv > 0;
-    const bool has_more = of_chunks || a->bias >= 0;
+    const bool has_more = of_chunks || a->bias >= 0 || is_relative;
     if (both_ways || of_keys || has_more)
         mn_gb_attr(g, both_ways);
     if (of_keys || has_more)
         mn_gb_attr(g, of_keys); /* values are the first elements of keys */
     if (has_more)
         mn_gb_attr(g, of_chunks ? (uint64_t)l->window : 0);
-    if (a->bias >= 0)
+    if (a->bias >= 0 || (is_relative && g->hp.n_buckets))
         mn_gb_attr(g, (uint64_t)g->hp.far_distance);
     return graph_op_end(g, y);
 }

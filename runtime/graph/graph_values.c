@@ -253,8 +253,8 @@ static bool check_context(mn_model_graph *g) {
 
 int32_t mn_g_positions(mn_model_graph *g) {
     const int64_t dim[] = {g->hp.n_ctx_train, g->hp.n_embd};
-    const bool rotates = g->hp.layer[0].rope >= 0;
-    const mn_model_tensor_entry *pos = mn_gb_find(g, "position_embd.weight", rotates);
+    const bool others = g->hp.layer[0].rope >= 0 || mn_g_has(g, "rel_embd.weight");
+    const mn_model_tensor_entry *pos = mn_gb_find(g, "position_embd.weight", others);
     const mn_model_tensor_entry *types = mn_gb_find(g, "token_types.weight", true);
     if (g->status || (pos && !mn_gb_check_shape(g, &pos->info, 2, dim)))
         return -1;

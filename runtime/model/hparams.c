@@ -146,8 +146,17 @@ static mn_status read_halves(const mn_hp_reader *r, mn_hparams *h) {
 static mn_status read_buckets(const mn_hp_reader *r, mn_hparams *h) {
     mn_status st = mn_hp_int(r, "attention.relative_buckets_count", 4, 65536, &h->n_buckets);
     h->far_distance = 128; /* files of GGUF do not say it */
-    return st ? st
-              : mn_hp_int(r, "attention.relative_max_distance", 1, INT32_MAX, &h->far_distance);
+    if (!st)
+        st = mn_hp_int(r, "attention.relative_max_distance", 1, INT32_MAX, &h->far_distance);
+    if (!st)
+        st = mn_hp_bool(r, "attention.relative_keys", &h->rel_keys);
+    if (!st)
+        st = mn_hp_bool(r, "attention.relative_queries", &h->rel_queries);
+    if (!st && (h->rel_keys || h->rel_queries) && h->far_distance > 32768)
+        st = mn_fail(r->err, MN_BAD_FILE,
+                     "%s: key %s.attention.relative_max_distance is %lld, expected 1 to 32768",
+                     r->m->path, r->arch, (long long)h->far_distance);
+    return st;
 }
 
 /* Layers that guess further tokens are counted, and come last; of a head the first of them. */

@@ -190,6 +190,7 @@ typedef struct {
     /* the bias of logits by distance: rows of its table, and the distance from which on all have
      * one row; 0 = none */
     int64_t n_buckets, far_distance;
+    bool rel_keys, rel_queries; /* distances have keys, and queries, too (DeBERTa) */
     mn_ssm ssm;
     mn_latent latent;
     mn_altup altup;

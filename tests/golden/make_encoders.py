@@ -20,7 +20,7 @@ import transformers as tf
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXTS = ["the cat sat on the mat", "The dog ran home, and slept!", "A", "", "graphs of operations run on devices; models are files " * 2, "naïve Grüße"]
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, initializer_range=0.2)
@@ -45,9 +45,14 @@ MODELS = {
                                                                max_position_embeddings=98, pad_token_id=1)),
     "electra-small-wide": (tf.ElectraConfig, tf.ElectraModel, dict(SMALL, num_hidden_layers=3, embedding_size=48, hidden_size=24, num_attention_heads=2, hidden_act="gelu_new",
                                                                    max_position_embeddings=80, type_vocab_size=1, pad_token_id=0)),
+    "deberta-v2": (tf.DebertaV2Config, tf.DebertaV2Model, dict(SMALL, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, relative_attention=True, max_relative_positions=12,
+                                                               pos_att_type=["c2p", "p2c"], position_biased_input=True, max_position_embeddings=96, type_vocab_size=2, pad_token_id=0)),
+    "deberta-v3": (tf.DebertaV2Config, tf.DebertaV2ForMaskedLM, dict(SMALL, relative_attention=True, position_buckets=8, max_relative_positions=-1, pos_att_type=["p2c", "c2p"],
+                                                                     share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, max_position_embeddings=96,
+                                                                     type_vocab_size=0, pad_token_id=0)),
     "electra": (tf.ElectraConfig, tf.ElectraForPreTraining, dict(SMALL, embedding_size=32, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
 }
-SEEDS = {"mpnet": 320, "electra-small": 321, "electra": 309, "mpnet-plain": 322, "electra-small-wide": 323}
+SEEDS = {"mpnet": 320, "electra-small": 321, "electra": 309, "mpnet-plain": 322, "electra-small-wide": 323, "deberta-v2": 324, "deberta-v3": 325}
 # sentence-transformers' modules behind the Transformer
 MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False), "embedding-gemma": ("mean_tokens", True),
            "embedding-gemma-plain": ("mean_tokens", True)}
@@ -110,7 +115,28 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "mpnet-plain": mpnet_tokenizer, "electra-small-wide": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "electra-small": bert_tokenizer, "mpnet": mpnet_tokenizer, "qwen3-headless": roberta_tokenizer,
+def deberta_tokenizer(normaliser):
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizers.Sequence(normaliser)
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
+    tok.decoder = decoders.Metaspace()
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    tok.train_from_iterator(TEXTS * 3, trainers.UnigramTrainer(vocab_size=110, special_tokens=special, unk_token="[UNK]", show_progress=False))
+    tok.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    return tok
+
+
+def deberta3_tokenizer():
+    """As Transformers 4 converted spm.model."""
+    return deberta_tokenizer([normalizers.Strip(), normalizers.Precompiled(charsmap()), normalizers.Replace(Regex(" {2,}"), " ")])
+
+
+def deberta2_tokenizer():
+    """As the class of Transformers 5 has it."""
+    return deberta_tokenizer([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False, right=True)])
+
+
+TOKENIZERS = {"bert": bert_tokenizer, "deberta-v3": deberta3_tokenizer, "deberta-v2": deberta2_tokenizer, "mpnet-plain": mpnet_tokenizer, "electra-small-wide": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "electra-small": bert_tokenizer, "mpnet": mpnet_tokenizer, "qwen3-headless": roberta_tokenizer,
               "embedding-gemma": roberta_tokenizer, "embedding-gemma-plain": roberta_tokenizer}
 
 

@@ -37,10 +37,13 @@ MODELS = {
                        dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=640, tie_word_embeddings=True)),
 }
 MODELS.update({
+    "deberta-rank": ("deberta-v3", tf.DebertaV2Config, tf.DebertaV2ForSequenceClassification,
+                     dict(SMALL, relative_attention=True, position_buckets=16, max_relative_positions=40, pos_att_type=["c2p"], share_att_key=True, norm_rel_ebd="layer_norm",
+                          position_biased_input=False, max_position_embeddings=160, type_vocab_size=0, pad_token_id=0)),
     "mpnet-rank": ("mpnet", tf.MPNetConfig, tf.MPNetForSequenceClassification, dict(SMALL, max_position_embeddings=194, pad_token_id=1)),
     "electra-small-rank": ("electra", tf.ElectraConfig, tf.ElectraForSequenceClassification, dict(SMALL, embedding_size=16, max_position_embeddings=96, type_vocab_size=2, pad_token_id=0)),
 })
-SEEDS = {"mpnet-rank": 48, "electra-small-rank": 49, "bert-rank": 40, "distilbert-rank": 41, "xlm-roberta-rank": 42, "modernbert-rank": 43, "qwen3-reranker": 44, "electra-rank": 45, "bert-labels": 46}
+SEEDS = {"deberta-rank": 47, "mpnet-rank": 48, "electra-small-rank": 49, "bert-rank": 40, "distilbert-rank": 41, "xlm-roberta-rank": 42, "modernbert-rank": 43, "qwen3-reranker": 44, "electra-rank": 45, "bert-labels": 46}
 PROMPT = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
           "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: %s\n<Query>: %s\n<Document>: %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -82,6 +85,8 @@ def make(out, name, seed):
     model = randomise(cls(config), seed).eval()
     cases = []
     for text in TEXTS:
+        if base == "deberta-v3":  # where the library finds "[SEP]" among the pieces of a unigram model, though texts have no special tokens
+            text = text.replace("[SEP]", "sep")
         if base:
             bare = Tokenizer.from_str(tok.to_str())
             bare.encode_special_tokens = True

@@ -18,7 +18,7 @@ from models import check, copy_fixture, folder_of, golden
 
 MINERVA = sys.argv[1]
 DEVICES = {"reference": 1e-5, "cpu_simd": 1e-4}
-ALL = ("bert-rank", "distilbert-rank", "xlm-roberta-rank", "modernbert-rank", "electra-rank", "electra-small-rank", "mpnet-rank", "qwen3-reranker")
+ALL = ("bert-rank", "distilbert-rank", "xlm-roberta-rank", "modernbert-rank", "electra-rank", "electra-small-rank", "mpnet-rank", "deberta-rank", "qwen3-reranker")
 
 
 run = functools.partial(models.command, MINERVA)
@@ -64,8 +64,6 @@ def fixtures():
 
 def converted(out):
     for name in ALL:
-        if name == "mpnet-rank":  # GGUF has no keys for words of BERT between RoBERTa's marks
-            continue
         path = os.path.join(out, "reranker-" + name + ".gguf")
         run("convert", folder_of(name), "-o", path)
         scores(name + " as GGUF", path, name)
@@ -73,7 +71,7 @@ def converted(out):
             words_kept(path, out)
             continue
         shown = run("inspect", path).stdout
-        arch = {"modernbert-rank": "modern-bert"}.get(name, "bert")
+        arch = {"modernbert-rank": "modern-bert", "deberta-rank": "deberta-v2", "mpnet-rank": "mpnet"}.get(name, "bert")
         check("%s.pooling_type = 4" % arch in shown and "cls.output.weight" in shown, "%s as GGUF: pooling_type and the head" % name)
         if name not in ("bert-rank", "xlm-roberta-rank"):
             continue

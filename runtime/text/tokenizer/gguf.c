@@ -331,11 +331,15 @@ mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn
     return st;
 }
 
-/* How often encoders have the end between two texts, of which GGUF has no key: RoBERTa and XLM-R
- * twice. 0: no encoder. */
+/* How often encoders have the end between two texts, of which GGUF has no key: RoBERTa, XLM-R and
+ * MPNet twice. 0: no encoder. */
 static size_t pair_seps(const mn_tokenizer *tok, const mn_meta *meta) {
     mn_str arch = {NULL, 0};
-    if (mn_meta_str(meta, "general.architecture", &arch, NULL) || !mn_str_ends(arch, "bert"))
+    if (mn_meta_str(meta, "general.architecture", &arch, NULL))
+        return 0;
+    if (mn_str_is(arch, "mpnet"))
+        return 2;
+    if (!mn_str_ends(arch, "bert") && !mn_str_is(arch, "deberta-v2"))
         return 0;
     const bool roberta = mn_str_is(arch, "bert") && tok->model != MN_TOKENIZER_WORDPIECE;
     return roberta ? 2 : 1;
