@@ -134,54 +134,12 @@ mn_status mng_context_bind(mn_context *ctx, uint32_t set, const mn_binding *bind
     return st;
 }
 
-/* ---- words ----------------------------------------------------------------------------------- */
-/* [n] words in pinned memory of the device's. */
-static mn_status check_words(const mn_device *own, const mn_word *words, uint32_t n,
-                             uint32_t stride, mn_error *err) {
-    mn_status st = MN_OK;
-    for (uint32_t i = 0; i < n && !st; i++) {
-        const mn_word *w = mnp_word(words, i, stride);
-        if (!w->buffer || !w->buffer->host)
-            return mnp_fail(err, MN_INVALID, ~0u, "word %u is not in pinned memory", i);
-        st = mng_check_device(own, w->buffer->dev, "a buffer", err);
-        if (!st)
-            st = mnp_check_word(w, w->buffer->bytes, err);
-    }
-    return st;
-}
-
-static mn_status each_word(mn_queue *q, const mn_word *words, uint32_t n, uint32_t stride,
-                           mn_status (*fn)(mn_queue *, uint32_t *, uint32_t, mn_error *),
-                           mn_error *err) {
-    mn_status st = MN_OK;
-    for (uint32_t i = 0; i < n && !st; i++) {
-        const mn_word *w = mnp_word(words, i, stride);
-        st = fn(q, (uint32_t *)(void *)(w->buffer->host + w->offset), w->value, err);
-    }
-    return st;
-}
-
 /* ---- steps ----------------------------------------------------------------------------------- */
-/* *out: the step as far as it has fields; its words are checked. */
-static mn_status read_step(const mn_context *ctx, const mn_step *in, mn_step *out, mn_error *err) {
-    const mn_device *d = mng_program_of(mng_context_of(ctx)->prog)->dev;
-    if (!mng_backend_of(d)->word_wait)
-        return mnp_read_step(in, out, err);
-    mn_status st = mnp_read_step_words(in, out, err);
-    if (!(out->n_waits | out->n_signals)) /* as of nearly every step */
-        return st;
-    if (!st)
-        st = check_words(d, out->waits, out->n_waits, out->word_stride, err);
-    if (!st)
-        st = check_words(d, out->signals, out->n_signals, out->word_stride, err);
-    return st;
-}
-
 mn_status mng_context_begin(mn_context *ctx, const mn_step *in, mn_error *err) {
     mng_context *c = mng_context_of(ctx);
     const mng_program *p = mng_program_of(c->prog);
     mn_step step;
-    mn_status st = read_step(ctx, in, &step, err);
+    mn_status st = mnp_read_step(in, &step, err);
     if (st)
         return st;
     if (step.set >= p->n_sets || !c->bound[step.set])
@@ -201,6 +159,16 @@ mn_status mng_check_sizes(const mn_context *ctx, mn_error *err) {
     return mnp_check_sizes(mng_program_of(c->prog)->graph, c->symbol, c->bindings, err);
 }
 
+/* The step as far as it has fields, but for its words. */
+static mn_step without_words(const mn_step *in) {
+    mn_step step;
+    mnp_read(&step, sizeof step, in, in->size);
+    step.size = sizeof step;
+    step.n_waits = 0;
+    step.n_signals = 0;
+    return step;
+}
+
 static mn_status run_step(mn_context *ctx, bool dry, mn_error *err) {
     const mng_backend *b = mng_backend_of(mng_program_of(mng_context_of(ctx)->prog)->dev);
     if (b->step)
@@ -210,8 +178,9 @@ static mn_status run_step(mn_context *ctx, bool dry, mn_error *err) {
 }
 
 /* What a step can have made before it is; events for a few steps in flight, too. */
-mn_status mng_context_prepare(mn_context *ctx, const mn_step *step, mn_error *err) {
-    mn_status st = mng_context_begin(ctx, step, err);
+mn_status mng_context_prepare(mn_context *ctx, const mn_step *in, mn_error *err) {
+    const mn_step step = without_words(in);
+    mn_status st = mng_context_begin(ctx, &step, err);
     if (!st)
         st = mng_events_reserve(mng_program_of(mng_context_of(ctx)->prog)->dev, 16, err);
     if (!st)
@@ -219,31 +188,33 @@ mn_status mng_context_prepare(mn_context *ctx, const mn_step *step, mn_error *er
     return st;
 }
 
-/* A step with words, begun. */
-static mn_status run_between_words(mn_context *ctx, const mn_step *in, mn_error *err) {
-    const mng_context *c = mng_context_of(ctx);
-    const mng_backend *b = mng_backend_of(mng_program_of(c->prog)->dev);
+/* A step with words. */
+static mn_status run_with_words(mn_context *ctx, const mn_step *in, mn_error *err) {
+    const mn_device *d = mng_program_of(mng_context_of(ctx)->prog)->dev;
     mn_step step;
-    mn_status st = read_step(ctx, in, &step, err);
+    if (!mng_device_of(d)->has_words)
+        return mnp_read_step(in, &step, err);
+    mn_status st = mnp_read_step_words(in, &step, err);
     if (!st)
-        st = each_word(c->queue, step.waits, step.n_waits, step.word_stride, b->word_wait, err);
-    if (!st)
-        st = run_step(ctx, false, err);
-    if (!st)
-        st =
-            each_word(c->queue, step.signals, step.n_signals, step.word_stride, b->word_write, err);
-    return st;
+        st = mng_words_check(ctx, &step, err);
+    if (st)
+        return st;
+    const mn_step plain = without_words(in);
+    st = mng_context_begin(ctx, &plain, err);
+    return st ? st : mng_words_around(ctx, &step, run_step, err);
 }
 
 mn_status mng_execute(mn_context *ctx, const mn_step *step, mn_event **event, mn_error *err) {
     const mng_context *c = mng_context_of(ctx);
     const mng_backend *b = mng_backend_of(mng_program_of(c->prog)->dev);
-    mn_status st = mng_context_begin(ctx, step, err);
-    const bool has_words = MN_HAS(mn_step, step, n_waits) || MN_HAS(mn_step, step, n_signals);
-    if (!st && has_words)
-        st = run_between_words(ctx, step, err);
-    else if (!st)
-        st = run_step(ctx, false, err);
+    mn_status st;
+    if (MN_HAS(mn_step, step, n_waits) || MN_HAS(mn_step, step, n_signals)) {
+        st = run_with_words(ctx, step, err);
+    } else {
+        st = mng_context_begin(ctx, step, err);
+        if (!st)
+            st = run_step(ctx, false, err);
+    }
     if (st)
         return st;
     if (event)

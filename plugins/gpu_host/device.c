@@ -146,6 +146,7 @@ void mng_device_close(mn_device *dev) {
     if (!dev)
         return;
     mng_enter(dev, NULL);
+    mng_watch_free(dev);
     mng_events_drop(dev);
     mng_backend_of(dev)->device_close(dev);
     mng_device_delete(dev);

@@ -78,8 +78,7 @@ void mng_events_drop(mn_device *dev) {
     d->spare = NULL;
 }
 
-/* Polls without a pause at first, since a step is short; sleeps after the device's patience. */
-static void pause_after(const mng_device *d, uint64_t past_ns, uint32_t i) {
+void mng_pause(const mng_device *d, uint64_t past_ns, uint32_t i) {
     const uint64_t patience = d->patience_ns ? d->patience_ns : 2000000;
     if (past_ns > patience) {
         const struct timespec t = {0, 20000};
@@ -104,7 +103,7 @@ mn_status mng_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
         const uint64_t past = h->now_ns(h->self) - from;
         if (past >= timeout_ns)
             return MN_TIMEOUT;
-        pause_after(d, past, i);
+        mng_pause(d, past, i);
     }
     return st;
 }

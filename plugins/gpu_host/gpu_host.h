@@ -82,9 +82,9 @@ struct mng_backend {
     mn_status (*pinned_alloc)(mn_device *d, uint64_t bytes, void **mem, char **host, mn_error *err);
     void (*pinned_free)(mn_device *d, void *mem, char *host);
     /* optional: memory of the host's as pinned memory, where it is, and its end; NULL: wrap is
-     * MN_UNSUPPORTED, and the devices have no MN_DEVICE_WRAPS */
+     * MN_UNSUPPORTED, and the devices have no MN_DEVICE_WRAPS. host: at a multiple of MNG_ALIGN */
     mn_status (*wrap)(mn_device *d, char *host, uint64_t bytes, void **mem, mn_error *err);
-    void (*unwrap)(mn_device *d, void *mem);
+    void (*unwrap)(mn_device *d, void *mem, char *host);
 
     /* ---- queues ---- */
     /* fills the backend's part of q; after an error queue_close is called */
@@ -117,11 +117,14 @@ struct mng_backend {
     /* later work of the queue waits for the event */
     mn_status (*event_join)(mn_queue *q, void *event, mn_error *err);
     void (*event_free)(mn_device *d, void *event);
-    /* optional, both or none: what the queue does later waits until a word of pinned memory has
-     * reached the value, or the queue is aborted; writes it behind what the queue did so far. Never
-     * a kernel that spins. NULL: a step with words is MN_UNSUPPORTED */
-    mn_status (*word_wait)(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err);
-    mn_status (*word_write)(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err);
+    /* optional, for devices with has_words: what the queue does later waits at a gate, which
+     * gate_open opens once, on a thread of gpu_host's that entered the device; the gate is the
+     * backend's again then. Never a kernel that spins */
+    mn_status (*gate_close)(mn_queue *q, void **gate, mn_error *err);
+    void (*gate_open)(mn_device *d, void *gate);
+    /* optional: the device writes a word of pinned memory behind what the queue did so far; NULL:
+     * the host does, and the queue waits for it at a gate */
+    mn_status (*word_write)(mn_queue *q, mng_ref word, uint32_t value, mn_error *err);
     /* optional: once the event has passed fn(arg, status) is called once, from any thread, with
      * MN_OK or with what event_poll would return; the event may be freed or recorded again
      * meanwhile. After an error it is not called. NULL: event_on_ready is MN_UNSUPPORTED */

@@ -19,6 +19,7 @@ extern "C" {
 #endif
 
 typedef struct mng_backend mng_backend;
+typedef struct mng_watch mng_watch; /* words.c */
 typedef struct mng_run mng_run;
 typedef struct mng_unit mng_unit;
 /* A row of the backend's table of weight types. */
@@ -62,6 +63,8 @@ typedef struct {
     uint64_t max_buffer;  /* bytes of one part of weights or of a cache; 0: any number */
     uint64_t patience_ns; /* how long a wait polls before it sleeps; 0: 2 ms */
     bool maps;            /* its memory is the host's: weights are written where they stay */
+    bool has_words;       /* steps may have words: gate_close works on this device */
+    mng_watch *watch;     /* atomic: of words; NULL: no step had any yet */
 } mng_device;
 static inline mng_device *mng_device_of(const mn_device *d) {
     return (mng_device *)(uintptr_t)d;

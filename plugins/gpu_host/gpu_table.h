@@ -57,6 +57,21 @@ mn_status mng_event_on_ready(mn_event *, void (*fn)(void *arg, mn_status), void 
 /* Of a device that is closed: its spares, with what the backend made for them. */
 void mng_events_drop(mn_device *d);
 
+/* A pause of a thread that polls, i: how often it did; past_ns: for how long. None at first, since
+ * a step is short; it sleeps after the device's patience. */
+void mng_pause(const mng_device *d, uint64_t past_ns, uint32_t i);
+
+/* ---- words.c --------------------------------------------------------------------------------- */
+/* Whether the words of a step lie where words may. */
+mn_status mng_words_check(const mn_context *c, const mn_step *step, mn_error *err);
+/* Runs the step (dry: false) between its words, which are checked. */
+mn_status mng_words_around(mn_context *c, const mn_step *step,
+                           mn_status (*run)(mn_context *, bool dry, mn_error *), mn_error *err);
+/* No word of the queue, or in the buffer, is watched any more. Behind mng_enter. */
+void mng_watch_forget_queue(const mn_queue *q);
+void mng_watch_forget_buffer(const mn_buffer *b);
+void mng_watch_free(mn_device *d);
+
 /* ---- weights.c ------------------------------------------------------------------------------- */
 mn_status mng_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_error *);
 mn_status mng_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);

@@ -92,6 +92,9 @@ mn_status mng_wrap(mn_device *dev, void *host, uint64_t bytes, mn_buffer **out, 
     if (!backend->wrap)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%s takes no host memory as its own",
                         backend->id);
+    if ((uintptr_t)host % MNG_ALIGN)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "host memory at %p; a multiple of %d is needed",
+                        host, MNG_ALIGN);
     mn_status st = mng_enter(dev, err);
     if (st)
         return st;
@@ -119,8 +122,10 @@ void mng_buffer_free(mn_buffer *b) {
         return;
     const mng_backend *backend = mng_backend_of(b->dev);
     mng_enter(b->dev, NULL);
+    if (b->host)
+        mng_watch_forget_buffer(b);
     if (b->wrapped)
-        backend->unwrap(b->dev, b->mem[0]);
+        backend->unwrap(b->dev, b->mem[0], b->host);
     else if (b->kind == MN_MEM_HOST_PINNED && b->mem[0])
         backend->pinned_free(b->dev, b->mem[0], b->host);
     for (uint32_t i = 0; i < b->n_parts && b->kind == MN_MEM_DEVICE; i++)

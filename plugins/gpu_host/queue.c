@@ -49,6 +49,7 @@ void mng_queue_free(mn_queue *queue) {
     mng_enter(q->dev, NULL);
     if (q->opened)
         b->queue_finish(queue, NULL);
+    mng_watch_forget_queue(queue);
     for (int i = 0; i < MNG_SEGMENTS; i++)
         if (q->used[i])
             b->event_free(q->dev, q->used[i]);

@@ -342,6 +342,32 @@ static void change(void) {
     stub_table.buffer_free = buffer_free;
 }
 
+/* ---- call.words ------------------------------------------------------------------------------ */
+#elif defined(BAD_CALL_WORDS) || defined(BAD_CALL_WORDS_WAITS) || defined(BAD_CALL_WORDS_WRONG)
+/* The first word stands for all; or a step that waits runs at once; or words that lie wrong are
+ * left out. */
+static mn_status execute(mn_context *c, const mn_step *step, mn_event **ev, mn_error *err) {
+    mn_step own = *step;
+#if defined(BAD_CALL_WORDS)
+    mn_word words[64] = {{0}};
+    for (uint32_t i = 0; i < own.n_signals && i < 64; i++)
+        words[i] = own.signals[0];
+    own.signals = words;
+    own.word_stride = sizeof *words;
+#elif defined(BAD_CALL_WORDS_WAITS)
+    own.n_waits = 0;
+#else
+    mn_step none = own;
+    none.n_signals = 0;
+    if (own.n_signals && stub_inner->execute(c, &own, ev, NULL) == MN_INVALID)
+        return stub_inner->execute(c, &none, ev, err);
+#endif
+    return stub_inner->execute(c, &own, ev, err);
+}
+static void change(void) {
+    stub_table.execute = execute;
+}
+
 /* ---- graph.blobs ----------------------------------------------------------------------------- */
 #elif defined(BAD_GRAPH_BLOBS) || defined(BAD_GRAPH_BLOBS_YES)
 /* Reads all blobs before it knows whose they are; or takes every operation of a vendor. */

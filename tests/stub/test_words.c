@@ -1,11 +1,12 @@
 /* test_words.c -- two plugins that work in turns through memory that both wrap: the reference
- * plugin's step writes its result and a word there, the step of the toy, enqueued before, waits for
- * the word, reads the result, and writes a word of its own: test_words GPU_TOY.so. The memory is
- * mapped once for each, as by two processes. */
+ * plugin's step writes its result and a word there, the step of the other one, enqueued before,
+ * waits for the word, reads the result, and writes a word of its own: test_words PLUGIN.so, of a
+ * GPU. The memory is mapped once for each, as by two processes. */
 #include "case_plan.h"
 #include "harness.h"
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ROWS = 2, COLS = 8, DATA_AT = 4096, BYTES = 2 * 4096 };
@@ -26,7 +27,7 @@ static void side_open(side *s, const char *name, int fd, uint64_t seed) {
     memset(s, 0, sizeof *s);
     err = (mn_error){.size = sizeof err};
     assert_true(h_open(&s->p, name));
-    const case_on on = {s->p.be, s->p.dev, s->p.queue, 0};
+    const case_on on = {.be = s->p.be, .dev = s->p.dev, .queue = s->p.queue};
     s->c = case_random(MN_OP_ADD, MN_F32, &(op_shape){.rows = ROWS, .k = COLS}, seed);
     assert_int_equal(s->c->g.n_tensors, TENSORS);
     assert_int_equal(case_open(&on, s->c, MN_PRECISION_EXACT, &s->plan, &err), MN_OK);
@@ -167,6 +168,29 @@ static void aborted(void **state) {
     side_close(&b);
 }
 
+/* The words of a step whose device is lost are written all the same. */
+static void lost(void **state) {
+    const struct timespec nap = {0, 1000000};
+    side a;
+    side b;
+    mn_event *ev = NULL;
+    (void)state;
+    if (!strstr(so, "gpu_toy"))
+        skip();
+    h_host_option("lost_after", "2"); /* the second step's kernel */
+    pair_open(&a, &b);
+    const mn_word signal = word(&b, 5, 3);
+    assert_int_equal(run(&b, 0, NULL, &signal, &ev), MN_OK);
+    assert_int_equal(b.p.be->wait(ev, UINT64_C(20000000000), &err), MN_DEVICE_LOST);
+    for (int i = 0; i < 5000 && __atomic_load_n(word_of(&a, 5), __ATOMIC_ACQUIRE) != 3; i++)
+        nanosleep(&nap, NULL);
+    assert_int_equal(__atomic_load_n(word_of(&a, 5), __ATOMIC_ACQUIRE), 3);
+    b.p.be->event_free(ev);
+    side_close(&a);
+    side_close(&b);
+    h_host_option(NULL, NULL);
+}
+
 static void wrong_words(void **state) {
     side a;
     side b;
@@ -192,10 +216,8 @@ static void wrong_words(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_turns),
-        cmocka_unit_test(values),
-        cmocka_unit_test(aborted),
-        cmocka_unit_test(wrong_words),
+        cmocka_unit_test(in_turns), cmocka_unit_test(values),      cmocka_unit_test(aborted),
+        cmocka_unit_test(lost),     cmocka_unit_test(wrong_words),
     };
     if (argc != 2)
         return 1;

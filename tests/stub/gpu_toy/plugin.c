@@ -30,6 +30,7 @@ static mn_status device_open(mng_plugin *p, uint32_t i, mn_device *d, mn_error *
     (void)i;
     (void)err;
     d->lost_after = mng_option(p->host, "lost_after", -1);
+    d->base.has_words = true;
     return MN_OK;
 }
 
@@ -116,9 +117,10 @@ static mn_status wrap(mn_device *d, char *host, uint64_t bytes, void **mem, mn_e
     return MN_OK;
 }
 
-static void unwrap(mn_device *d, void *mem) {
+static void unwrap(mn_device *d, void *mem, char *host) {
     (void)d;
     (void)mem;
+    (void)host;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -160,7 +162,8 @@ static const mng_backend backend = {
     .event_join = toy_event_join,
     .event_free = toy_event_free,
     .event_tell = toy_event_tell,
-    .word_wait = toy_word_wait,
+    .gate_close = toy_gate_close,
+    .gate_open = toy_gate_open,
     .word_write = toy_word_write,
     .events_once = true,
     .weight_shape = toy_weight_shape,

@@ -139,34 +139,38 @@ static void pass(mn_device *d, toy_event *e) {
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
-static mn_status push_word(mn_queue *q, toy_what what, uint32_t *at, uint32_t value,
-                           mn_error *err) {
+/* A gate is an event that no queue reaches: gate_open lets it pass. */
+mn_status toy_gate_close(mn_queue *q, void **gate, mn_error *err) {
     const mn_status st = toy_check_entered(q->base.dev, err);
     if (st)
         return st;
+    toy_event *e = event_new(q->base.dev);
+    *gate = e;
+    if (!e)
+        return mnp_fail_memory(err, sizeof *e, "a gate");
     toy_command *c = toy_begin(q);
-    c->what = what;
-    c->u.word = (toy_word){at, value};
+    c->what = TOY_WAIT;
+    c->u.event = e;
     toy_push(q);
     return MN_OK;
 }
 
-mn_status toy_word_wait(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err) {
-    return push_word(q, TOY_WORD_WAIT, word, value, err);
+void toy_gate_open(mn_device *d, void *gate) {
+    toy_event *e = gate;
+    (void)d;
+    __atomic_store_n(&e->passed, 1, __ATOMIC_RELEASE);
+    event_release(e);
 }
 
-mn_status toy_word_write(mn_queue *q, uint32_t *word, uint32_t value, mn_error *err) {
-    return push_word(q, TOY_WORD_WRITE, word, value, err);
-}
-
-/* On the stream's thread; an abort ends it. */
-static void wait_for_word(const mn_queue *q, const toy_word *w) {
-    const struct timespec nap = {0, 20000};
-    while ((int32_t)(__atomic_load_n(w->at, __ATOMIC_ACQUIRE) - w->value) < 0) {
-        if (__atomic_load_n(&q->base.aborted, __ATOMIC_ACQUIRE))
-            return;
-        nanosleep(&nap, NULL);
-    }
+mn_status toy_word_write(mn_queue *q, mng_ref word, uint32_t value, mn_error *err) {
+    const mn_status st = toy_check_entered(q->base.dev, err);
+    if (st)
+        return st;
+    toy_command *c = toy_begin(q);
+    c->what = TOY_WORD_WRITE;
+    c->u.word = (toy_word){(uint32_t *)(void *)toy_at(word), value};
+    toy_push(q);
+    return MN_OK;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -220,11 +224,9 @@ static void run_command(mn_queue *q, const toy_command *c) {
         wait_for(c->u.event);
         event_release(c->u.event);
         break;
-    case TOY_WORD_WAIT:
-        wait_for_word(q, &c->u.word);
-        break;
     case TOY_WORD_WRITE:
-        __atomic_store_n(c->u.word.at, c->u.word.value, __ATOMIC_RELEASE);
+        if (!is_lost(d))
+            __atomic_store_n(c->u.word.at, c->u.word.value, __ATOMIC_RELEASE);
         break;
     }
 }

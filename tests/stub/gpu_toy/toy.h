@@ -66,16 +66,8 @@ typedef struct {
 } toy_word;
 
 /* What the stream runs: a kernel, a copy of bytes or of a view, an event that passes, a wait for
- * one, a wait for a word, the writing of a word. */
-typedef enum {
-    TOY_KERNEL,
-    TOY_COPY,
-    TOY_VIEW,
-    TOY_RECORD,
-    TOY_WAIT,
-    TOY_WORD_WAIT,
-    TOY_WORD_WRITE
-} toy_what;
+ * one or at a gate, the writing of a word. */
+typedef enum { TOY_KERNEL, TOY_COPY, TOY_VIEW, TOY_RECORD, TOY_WAIT, TOY_WORD_WRITE } toy_what;
 typedef struct {
     toy_what what;
     union {
@@ -123,8 +115,9 @@ mn_status toy_event_poll(mn_device *, void *, bool *, mn_error *);
 mn_status toy_event_wait(mn_device *, void *, mn_error *);
 mn_status toy_event_join(mn_queue *, void *, mn_error *);
 void toy_event_free(mn_device *, void *);
-mn_status toy_word_wait(mn_queue *, uint32_t *, uint32_t, mn_error *);
-mn_status toy_word_write(mn_queue *, uint32_t *, uint32_t, mn_error *);
+mn_status toy_gate_close(mn_queue *, void **, mn_error *);
+void toy_gate_open(mn_device *, void *);
+mn_status toy_word_write(mn_queue *, mng_ref, uint32_t, mn_error *);
 mn_status toy_event_tell(mn_device *, void *, void (*)(void *, mn_status), void *, mn_error *);
 
 /* ---- ops.c ----------------------------------------------------------------------------------- */
