@@ -17,12 +17,16 @@
 enum { CU_MAX_EXPERTS = 1024 };
 
 typedef struct cu_teller cu_teller; /* memory.c */
+typedef struct cu_gate cu_gate;     /* words.c */
+typedef struct cu_gates cu_gates;
 struct mn_device {
     mng_device base;
     cu_card card;
     int index; /* the driver's */
     double gbps;
     cu_teller *tellers; /* of events that somebody is told of; under base.lock */
+    cu_gate *gates;     /* those that are open; under base.lock */
+    cu_gates *gate_pages;
 };
 
 /* Weights that are repacked go through an area on the device, made when it is needed. */
@@ -80,6 +84,8 @@ mn_status cu_memory_alloc(mn_device *, uint64_t, uint32_t, const char *, void **
 void cu_memory_free(mn_device *, void *);
 mn_status cu_pinned_alloc(mn_device *, uint64_t, void **, char **, mn_error *);
 void cu_pinned_free(mn_device *, void *, char *);
+mn_status cu_wrap(mn_device *, char *, uint64_t, void **, mn_error *);
+void cu_unwrap(mn_device *, void *, char *);
 mn_status cu_queue_open(mn_queue *, mn_error *);
 void cu_queue_close(mn_queue *);
 mn_status cu_queue_finish(mn_queue *, mn_error *);
@@ -95,6 +101,14 @@ void cu_event_free(mn_device *, void *);
 mn_status cu_event_tell(mn_device *, void *, void (*)(void *, mn_status), void *, mn_error *);
 /* Of a device that is closed. */
 void cu_tellers_free(mn_device *);
+/* words.c */
+/* Whether the driver has what steps with words need. */
+bool cu_words_init(void);
+mn_status cu_gate_close(mn_queue *, void **, mn_error *);
+void cu_gate_open(mn_device *, void *);
+mn_status cu_word_write(mn_queue *, mng_ref, uint32_t, mn_error *);
+/* Of a device that is closed. */
+void cu_gates_free(mn_device *);
 /* weights.c */
 void cu_weight_shape(const mn_device *, const mn_tensor *, mng_weight *);
 mn_status cu_weight_put(mn_queue *, const mng_weight *, const mnp_source_row *, mn_error *);

@@ -109,6 +109,8 @@ mn_status cu_device_info(mng_plugin *plugin, uint32_t device, mn_device_info *in
     info->mem_total = p.totalGlobalMem;
     info->max_alloc = p.totalGlobalMem;
     info->flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
+    if (attribute(cudaDevAttrHostRegisterSupported, i))
+        info->flags |= MN_DEVICE_WRAPS;
     info->mem_gbps = bandwidth(i);
     info->fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, i) * 1e3 /
                         1e3 * (p.major >= 9 ? 1 : 0.5);
@@ -201,6 +203,7 @@ mn_status cu_device_open(mng_plugin *p, uint32_t device, mn_device *d, mn_error 
     d->card.cc = attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 +
                  attribute(cudaDevAttrComputeCapabilityMinor, i);
     d->gbps = bandwidth(i);
+    d->base.has_words = cu_words_init();
     cu_types_init(&d->card);
     cu_gemm_init(&d->card);
     cu_prompt_sm90_init(&d->card);
@@ -215,6 +218,7 @@ mn_status cu_device_open(mng_plugin *p, uint32_t device, mn_device *d, mn_error 
 /* The primary context stays: other devices of the process may use it. */
 void cu_device_close(mn_device *d) {
     cu_tellers_free(d);
+    cu_gates_free(d);
 }
 
 mn_status cu_enter(const mn_device *d, mn_error *err) {

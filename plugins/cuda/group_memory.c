@@ -41,8 +41,22 @@ mn_status cu_group_alloc(mn_device *d, const mn_alloc_params *in, mn_buffer **ou
     return st;
 }
 
+/* As pinned memory: registered once, for all cards. */
 mn_status cu_group_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
-    return mng_wrap(d, host, bytes, out, err);
+    const cu_group *g = cu_group_of(d);
+    cu_group_buffer *b = mng_new(d, sizeof *b);
+    if (!b)
+        return mnp_fail_memory(err, sizeof *b, "a buffer");
+    b->base.dev = d;
+    b->base.bytes = bytes;
+    b->base.kind = MN_MEM_HOST_PINNED;
+    b->n = 1;
+    const mn_status st = mng_wrap(g->of[g->lo], host, bytes, &b->of[0], err);
+    if (st)
+        mng_delete(d, b);
+    else
+        *out = &b->base;
+    return st;
 }
 
 mn_status cu_group_map(mn_buffer *b, void **out, mn_error *err) {

@@ -1,6 +1,7 @@
 /* memory.c -- memory, streams and events of CUDA as gpu_host wants them. Addresses of device memory
  * and of pinned memory are one space: a handle of either is its address. */
 #include "cu.h"
+#include <unistd.h>
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 /* 0 bytes are memory, too. Zeros are there when this returns, for all streams. */
@@ -35,6 +36,41 @@ void cu_pinned_free(mn_device *d, void *mem, char *host) {
     (void)d;
     (void)host;
     cudaFreeHost(mem);
+}
+
+/* The page that an address lies in. */
+static char *page_of(const char *at) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    return (char *)(uintptr_t)at - (uintptr_t)at % page;
+}
+
+/* Whole pages are registered: MN_UNSUPPORTED where a page is registered already, is read-only, or
+ * may not be locked. */
+mn_status cu_wrap(mn_device *d, char *host, uint64_t bytes, void **mem, mn_error *err) {
+    char *first = page_of(host);
+    const uint64_t n = (uint64_t)(page_of(host + bytes + sysconf(_SC_PAGESIZE) - 1) - first);
+    void *at = NULL;
+    (void)d;
+    cudaError_t e = cudaHostRegister(first, n, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                        "%llu bytes of host memory at %p: %s (CUDA error %d)",
+                        (unsigned long long)bytes, (void *)host, cudaGetErrorString(e), (int)e);
+    }
+    e = cudaHostGetDevicePointer(&at, first, 0);
+    if (e != cudaSuccess) {
+        cudaHostUnregister(first);
+        return cu_check(e, err, "memory of the host");
+    }
+    *mem = (char *)at + (host - first);
+    return MN_OK;
+}
+
+void cu_unwrap(mn_device *d, void *mem, char *host) {
+    (void)d;
+    (void)mem;
+    cudaHostUnregister(page_of(host));
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */
