@@ -204,6 +204,11 @@ static uint32_t kind_of(cl_device_type type) {
     return MN_DEVICE_OTHER;
 }
 
+bool ocl_shares_host(const ocl_plugin *p, cl_device_id id) {
+    return get_u32(&p->icd, id, CL_DEVICE_HOST_UNIFIED_MEMORY) &&
+           mng_option(p->base.host, "unified", 1) != 0;
+}
+
 mn_status ocl_device_info(mng_plugin *base, uint32_t i, mn_device_info *info, mn_error *err) {
     const ocl_plugin *p = (const ocl_plugin *)base;
     const ocl_icd *cl = &p->icd;
@@ -220,6 +225,8 @@ mn_status ocl_device_info(mng_plugin *base, uint32_t i, mn_device_info *info, mn
     info->mem_total = get_u64(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
     info->max_alloc = get_u64(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     info->flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
+    if (ocl_shares_host(p, id))
+        info->flags |= MN_DEVICE_WRAPS;
     info->launch_us = 6;
     return MN_OK;
 }

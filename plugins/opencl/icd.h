@@ -19,6 +19,7 @@
     X(EnqueueNDRangeKernel) X(EnqueueReadBuffer) X(EnqueueWriteBuffer) X(EnqueueCopyBuffer)        \
     X(EnqueueFillBuffer) X(EnqueueMapBuffer) X(EnqueueUnmapMemObject)                              \
     X(EnqueueMarkerWithWaitList) X(EnqueueBarrierWithWaitList)                                     \
+    X(CreateUserEvent) X(SetUserEventStatus)                                                       \
     X(WaitForEvents) X(GetEventInfo) X(RetainEvent) X(ReleaseEvent) X(SetEventCallback)
 /* clang-format on */
 

@@ -1,6 +1,7 @@
 /* memory.c -- memory of the device and of the host. Device memory is a cl_mem; pinned memory is one
  * that the driver allocates on the host, mapped from its creation to its end, so that transfers to
- * it need no copy. */
+ * it need no copy. Where the device's memory is the host's, memory that the host already has can be
+ * pinned memory, too. */
 #include "opencl.h"
 
 static size_t rounded(uint64_t bytes) {
@@ -96,4 +97,40 @@ void ocl_pinned_free(mn_device *d, void *mem, char *host) {
     d->cl->EnqueueUnmapMemObject(d->own, mem, host, 0, NULL, NULL);
     d->cl->Finish(d->own);
     ocl_memory_free(d, mem);
+}
+
+/* ---- memory of the host's own ---------------------------------------------------------------- */
+/* Drivers of GPUs use whole pages in place, and copy others. */
+static bool is_in_place(const mn_device *d, const char *host, uint64_t bytes) {
+    enum { PAGE = 4096, LINE = 64 };
+    if (!d->base.maps)
+        return false;
+    return d->is_cpu || ((uintptr_t)host % PAGE == 0 && bytes % LINE == 0);
+}
+
+mn_status ocl_wrap(mn_device *d, char *host, uint64_t bytes, void **mem, mn_error *err) {
+    cl_int code;
+    if (!is_in_place(d, host, bytes))
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                        "%s does not use %llu bytes of host memory at %p in place", d->base.name,
+                        (unsigned long long)bytes, (void *)host);
+    const mn_status st = ocl_start(d, err);
+    if (st)
+        return st;
+    cl_mem made = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes,
+                                      host, &code);
+    if (!made)
+        return ocl_check_room(code, bytes, err, "memory of the host");
+    const char *at = d->cl->EnqueueMapBuffer(d->own, made, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                             bytes, 0, NULL, NULL, &code);
+    if (at == host) {
+        *mem = made;
+        return MN_OK;
+    }
+    d->cl->ReleaseMemObject(made);
+    return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%s maps host memory elsewhere", d->base.name);
+}
+
+void ocl_unwrap(mn_device *d, void *mem, char *host) {
+    ocl_pinned_free(d, mem, host);
 }

@@ -206,6 +206,8 @@ ocl_matrix ocl_matrix_of(const mng_weight *w);
 
 /* ---- hooks of the backend's table (plugin.c), by file. Contracts: gpu_host.h ----------------- */
 /* facts.c */
+/* Whether the device's memory is the host's. */
+bool ocl_shares_host(const ocl_plugin *, cl_device_id);
 mn_status ocl_device_count(mng_plugin *, uint32_t *, mn_error *);
 mn_status ocl_device_info(mng_plugin *, uint32_t, mn_device_info *, mn_error *);
 /* device.c */
@@ -219,6 +221,8 @@ mn_status ocl_memory_alloc(mn_device *, uint64_t, uint32_t, const char *, void *
 void ocl_memory_free(mn_device *, void *);
 mn_status ocl_pinned_alloc(mn_device *, uint64_t, void **, char **, mn_error *);
 void ocl_pinned_free(mn_device *, void *, char *);
+mn_status ocl_wrap(mn_device *, char *, uint64_t, void **, mn_error *);
+void ocl_unwrap(mn_device *, void *, char *);
 /* queue.c */
 mn_status ocl_queue_open(mn_queue *, mn_error *);
 void ocl_queue_close(mn_queue *);
@@ -235,6 +239,8 @@ mn_status ocl_event_wait(mn_device *, void *, mn_error *);
 mn_status ocl_event_join(mn_queue *, void *, mn_error *);
 void ocl_event_free(mn_device *, void *);
 mn_status ocl_event_tell(mn_device *, void *, void (*)(void *, mn_status), void *, mn_error *);
+mn_status ocl_gate_close(mn_queue *, void **, mn_error *);
+void ocl_gate_open(mn_device *, void *);
 /* weights.c */
 void ocl_weight_shape(const mn_device *, const mn_tensor *, mng_weight *);
 mn_status ocl_weight_put(mn_queue *, const mng_weight *, const mnp_source_row *, mn_error *);

@@ -117,8 +117,8 @@ void ocl_choose_options(mn_device *d) {
     d->is_cpu = type & CL_DEVICE_TYPE_CPU;
     if (d->is_cpu)
         d->base.patience_ns = 20000; /* a thread that polls occupies a core of the device itself */
-    d->base.maps = ocl_number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool)) &&
-                   mng_option(d->base.host, "unified", 1) != 0;
+    d->base.maps = ocl_shares_host(d->plugin, d->id);
+    d->base.has_words = true;
     d->has_double = has_extension(d, "cl_khr_fp64");
     d->base.max_alloc = ocl_number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
     d->base.max_buffer = choose_max_buffer(d);

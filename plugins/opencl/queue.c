@@ -104,6 +104,27 @@ void ocl_event_free(mn_device *d, void *event) {
     d->cl->ReleaseEvent(event);
 }
 
+/* ---- gates: events of the host --------------------------------------------------------------- */
+mn_status ocl_gate_close(mn_queue *q, void **gate, mn_error *err) {
+    const mn_device *d = q->base.dev;
+    cl_int code;
+    cl_event e = d->cl->CreateUserEvent(d->context, &code);
+    if (!e)
+        return ocl_check(code, err, "a gate");
+    code = d->cl->EnqueueBarrierWithWaitList(q->cl, 1, &e, NULL);
+    if (code == CL_SUCCESS)
+        *gate = e;
+    else
+        d->cl->ReleaseEvent(e);
+    return ocl_check(code, err, "a gate");
+}
+
+void ocl_gate_open(mn_device *d, void *gate) {
+    d->cl->SetUserEventStatus(gate, CL_COMPLETE);
+    d->cl->ReleaseEvent(gate);
+}
+
+/* ---- who is told of an event ----------------------------------------------------------------- */
 /* Whom the driver's thread tells of an event, which is kept until then. */
 typedef struct {
     mn_device *dev;
