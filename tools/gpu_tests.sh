@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations, and beside a CPU that has experts) batch adapters session (late
+# PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost words (steps that take turns with another plugin) check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations, and beside a CPU that has experts) batch adapters session (late
 # stops, forks, reuse) hybrid (sessions with states) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
 # memory another process holds) experts (the same of a model with experts: GPT_OSS, a GGUF file; skipped without it) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
@@ -22,7 +22,7 @@ if [ "${1:-}" = pack ]; then
     cp "$build/runtime/minerva-build-tree" "$to/runtime/"
     cp "$build/runtime/registry/minerva-probe" "$to/runtime/registry/"
     mkdir -p "$to/tests/unit" "$to/tests/stub"
-    cp "$build/tests/stub/vendor2.so" "$build/tests/stub/libnccl_stub.so" "$to/tests/stub/"
+    cp "$build/tests/stub/vendor2.so" "$build/tests/stub/libnccl_stub.so" "$build/tests/stub/test_words" "$to/tests/stub/"
     for f in test_cuda test_cuda_lost test_states bench_ahead bench_cuda sweep_cuda cuda_gemm cuda_attention cuda_state gpu_hold libold_driver.so; do
         cp "$build/tests/kernels/$f" "$to/tests/kernels/"
     done
@@ -44,7 +44,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm attention state lost check golden forms models encoders segments batch adapters session hybrid driver twice group_stub ranks_stub memory split memcheck racecheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm attention state lost words check golden forms models encoders segments batch adapters session hybrid driver twice group_stub ranks_stub memory split memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -277,6 +277,7 @@ for part in "$@"; do
         step "state kernels" "$build/tests/kernels/cuda_state"
         step state "$build/tests/kernels/test_states" cuda ;;
     lost) step lost "$build/tests/kernels/test_cuda_lost" ;;
+    words) step words "$build/tests/stub/test_words" "$build/plugins/cuda/cuda.so" ;;
     check) step check "$minerva" plugins check "$build/plugins/cuda/cuda.so" ;;
     golden)
         step story golden cuda story

@@ -126,6 +126,10 @@ MUTANTS = [
     # plugins/common, plugins/cpu_host
     ("plugins/common/kv.c", "if (mnp_memory_layer(m, i)->layer == layer)", "if (mnp_memory_layer(m, i)->layer >= layer)", ["plugin_common"], "a layer that is not there has the place of another"),
     ("plugins/common/memory.c", "out->n_tokens > l->page_tokens", "out->n_tokens > l->page_tokens + 1", ["plugin_common"], "a copy reaches over its page"),
+    ("plugins/common/memory.c", "!n || n != l->n_state", "!n", ["check rules"], "a layer has more numbers than its dims"),
+    ("plugins/common/moves.c", "x.block = m->cols.ssm_scan;", "x.block = m->cols.ssm_scan + 1;", ["check cpu_simd"], "columns of a state are taken for those beside"),
+    ("plugins/gpu_host/words.c", "if (st || (passed && !backend->word_write))", "if (passed && !backend->word_write)", ["words"], "words of a lost device stay as they are"),
+    ("plugins/gpu_host/words.c", "w->value) < 0)", "w->value) <= 0)", ["words"], "a word that has its value is not there yet"),
     ("plugins/cpu_host/states.c", "if (seq[1] <= 0 || seq[0] < 0", "if (seq[0] < 0", ["states reference"], "an unused entry of SEQS is a sequence of slot 0"),
     ("plugins/reference/op_ssm_scan.c", "if (row_pos[t] >= 0)", "if (row_pos[t] >= -1)", ["check reference"], "padding advances a state"),
     ("plugins/cpu_host/chain.c", "} else if (l[i] > l[id[0]])", "} else if (l[i] >= l[id[0]])", ["reference"], "of equal logits the last is a candidate"),
