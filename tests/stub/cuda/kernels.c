@@ -183,6 +183,19 @@ void cu_attend_long(cudaStream_t s, const cu_attend *a, int log_split, int slice
     reads(a->slopes, a->H * 4);
     touch_attend(a, (unsigned)slices);
 }
+bool cu_latent_kernel_init(void) {
+    return true;
+}
+void cu_attend_latent(cudaStream_t s, const cu_latent *p, int blocks) {
+    (void)s;
+    touch_attend(&p->a, 1);
+    if (p->sharing)
+        writes(p->parts, (int64_t)blocks * CU_LATENT_PART * 4);
+}
+void cu_merge_latent(cudaStream_t s, const cu_latent *p, bool many) {
+    (void)s, (void)many;
+    touch_attend(&p->a, 1);
+}
 static void attend_prompt(cudaStream_t s, const cu_attend *a, dim3 grid) {
     (void)s, (void)grid;
     touch_attend(a, 1);
