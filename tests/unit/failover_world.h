@@ -45,7 +45,7 @@ static inline void close_world(void) {
 }
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static uint32_t n_cpu_moe; /* of the session's parameters */
+static uint32_t n_cpu_moe, n_gpu_experts; /* of the session's parameters */
 static const char *tensor_devices;
 static bool with_drafts; /* of the model itself, which mostly hold */
 static bool with_head;   /* drafts are of the model's own draft head */
@@ -62,6 +62,7 @@ static inline mn_status try_session(const char *device, uint32_t n_seq, uint32_t
                            .n_batch = n_batch,
                            .run_ahead = ahead,
                            .n_cpu_moe = n_cpu_moe,
+                           .n_gpu_experts = n_gpu_experts,
                            .tensor_devices = tensor_devices};
     if (with_drafts) {
         p.draft = with_head ? NULL : model;

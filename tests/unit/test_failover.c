@@ -302,6 +302,36 @@ static void test_experts(void **state) {
     fixture = NULL;
 }
 
+/* The same of layers whose experts both devices have: the CPU goes on with both halves, in the
+ * order of the divided sum. What a sequence gets does not depend on others beside it. */
+static void test_divided(void **state) {
+    static const char *const fixtures[] = {"gpt-oss", "qwen3-next", "mixtral", "deepseek-v3"};
+    static const char *const after[] = {"0", "3", "17", "40"};
+    (void)state;
+    n_gpu_experts = 2;
+    for (size_t f = 0; f < MN_COUNT(fixtures); f++) {
+        fixture = fixtures[f];
+        open_world(OPTIONS("gpu", "1", "async", "1", "unified", "0"));
+        const story alone = play("cpu_simd", 1, 1, sampled());
+        const story want = play("cpu_simd", 2, 1, sampled());
+        const story both = play("flaky,cpu_simd", 2, 1, sampled());
+        assert_int_equal(n_warnings, 0);
+        close_world();
+        assert_memory_equal(alone.ids[0], want.ids[0], sizeof alone.ids[0]);
+        same(&want, &both);
+        for (size_t k = f % 2; k < MN_COUNT(after); k += 2) {
+            open_world(OPTIONS("gpu", "1", "async", "1", "unified", "0", "lost_at", calls[k],
+                               "lost_after", after[k]));
+            const story got = play("flaky,cpu_simd", 2, 1, sampled());
+            assert_int_equal(n_warnings, 1);
+            same(&want, &got);
+            close_world();
+        }
+    }
+    n_gpu_experts = 0;
+    fixture = NULL;
+}
+
 /* ---- rows of a step -------------------------------------------------------------------------- */
 static uint32_t rows_now(const mn_session *s) {
     mn_session_info info = {.size = sizeof info};
@@ -627,17 +657,18 @@ static void test_generate(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_sequence),  cmocka_unit_test(test_five_sequences),
-        cmocka_unit_test(test_run_ahead),     cmocka_unit_test(test_states),
-        cmocka_unit_test(test_statistics),    cmocka_unit_test(test_constraint),
-        cmocka_unit_test(test_drafts),        cmocka_unit_test(test_drafts_device),
-        cmocka_unit_test(test_draft_head),    cmocka_unit_test(test_encoder),
-        cmocka_unit_test(test_no_drafts),     cmocka_unit_test(test_samplers),
-        cmocka_unit_test(test_info),          cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_rows),          cmocka_unit_test(test_rows_requested),
-        cmocka_unit_test(test_alone),         cmocka_unit_test(test_creation),
-        cmocka_unit_test(test_twice),         cmocka_unit_test(test_transient),
-        cmocka_unit_test(test_logits),        cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_generate)};
+        cmocka_unit_test(test_one_sequence),   cmocka_unit_test(test_five_sequences),
+        cmocka_unit_test(test_run_ahead),      cmocka_unit_test(test_states),
+        cmocka_unit_test(test_statistics),     cmocka_unit_test(test_constraint),
+        cmocka_unit_test(test_drafts),         cmocka_unit_test(test_drafts_device),
+        cmocka_unit_test(test_draft_head),     cmocka_unit_test(test_encoder),
+        cmocka_unit_test(test_no_drafts),      cmocka_unit_test(test_samplers),
+        cmocka_unit_test(test_info),           cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_divided),        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_requested), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),       cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_transient),      cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_generate)};
     return failover_main(tests, MN_COUNT(tests), argc, argv);
 }
