@@ -539,6 +539,17 @@ def test_run_lost_gpu():
         has(lines[0], "minerva: ", "gpu_toy", "reference")
 
 
+def test_run_beside():
+    """The toy's part of divided experts is under way while the CPU computes its own: what the CPU makes finds kernels in the queue."""
+    def writes(*flags):
+        with only(STUBS + "/gpu_toy/gpu_toy.so", MINERVA_GPU_TOY_KERNEL_US="3000") as f:
+            model = os.path.join(DATA, "fixtures", "qwen3-next")
+            log = minerva("run", "-m", model, "--device", "gpu_toy,reference", "--prompt-ids", "1,2,3", "-n", "6", *flags, "-v", env=f.env).err
+        return int(re.search(r"toy: (\d+) writes", log)[1])
+    divided, whole = writes("--n-gpu-experts", "2"), writes("--cpu-moe")
+    assert divided >= 8 and whole * 2 < divided, (divided, whole)  # one for each of 4 layers in each step
+
+
 def test_run_refused():
     """It said yes to everything and does not compile: the next one does, with one line."""
     with only("refuse") as f:

@@ -1,5 +1,6 @@
 /* plugin.c -- the toy's facts and memory, and the table that plugins/gpu_host gets. */
 #include "toy.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,11 +32,14 @@ static mn_status device_open(mng_plugin *p, uint32_t i, mn_device *d, mn_error *
     (void)err;
     d->lost_after = mng_option(p->host, "lost_after", -1);
     d->base.has_words = true;
+    d->kernel_us = mng_option(p->host, "kernel_us", 0);
     return MN_OK;
 }
 
 static void device_close(mn_device *d) {
-    (void)d;
+    if (d->kernel_us > 0)
+        mng_log(d->base.host, MN_LOG_INFO, "toy: %" PRId64 " writes while kernels were under way",
+                d->n_beside);
 }
 
 /* What cudaSetDevice is to a real one. */

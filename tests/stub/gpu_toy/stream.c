@@ -182,8 +182,21 @@ static mn_status push_copy(mn_queue *q, char *to, const char *from, uint64_t n) 
     return MN_OK;
 }
 
+/* Whether a kernel runs or waits. */
+static bool has_kernels(mn_queue *q) {
+    bool has = false;
+    pthread_mutex_lock(&q->lock);
+    for (uint64_t i = q->done; i < q->pushed; i++)
+        has |= q->commands[i % TOY_COMMANDS].what == TOY_KERNEL;
+    pthread_mutex_unlock(&q->lock);
+    return has;
+}
+
 mn_status toy_copy_in(mn_queue *q, mng_ref to, const char *host, uint64_t n, void **event,
                       mn_error *err) {
+    mn_device *d = q->base.dev;
+    if (d->kernel_us > 0 && has_kernels(q))
+        __atomic_add_fetch(&d->n_beside, 1, __ATOMIC_RELAXED);
     const mn_status st = push_copy(q, toy_at(to), host, n);
     return st || !event ? st : toy_event_record(q, event, err);
 }
@@ -205,6 +218,8 @@ static void run_command(mn_queue *q, const toy_command *c) {
     mn_device *d = q->base.dev;
     switch (c->what) {
     case TOY_KERNEL:
+        if (d->kernel_us > 0)
+            nanosleep(&(struct timespec){0, d->kernel_us * 1000}, NULL);
         if (!is_lost(d))
             toy_run_kernel(&c->u.kernel);
         __atomic_add_fetch(&d->n_kernels, 1, __ATOMIC_RELEASE);

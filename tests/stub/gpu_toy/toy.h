@@ -33,6 +33,8 @@ struct mn_device {
     uint64_t used;      /* atomic: bytes of device memory */
     int64_t lost_after; /* kernels; then the device is lost. The option of that name; -1: never */
     int64_t n_kernels;  /* atomic: that ran */
+    int64_t kernel_us;  /* that each takes at least. The option of that name; 0: no time */
+    int64_t n_beside;   /* atomic: rows that came while kernels were under way, with kernel_us */
     toy_event events[TOY_EVENTS];
     toy_told *told; /* under base.lock, as is the passing of an event */
 };
