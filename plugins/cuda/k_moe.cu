@@ -3,6 +3,7 @@
  * p / k. The order of pairs of one expert is not fixed (atomics), what is computed of a pair does
  * not depend on it. */
 #include "device.cuh"
+#include <limits.h>
 
 enum { ROUTE_WARPS = 8 };
 
@@ -14,17 +15,15 @@ __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
-/* The lane with the largest score; of equal ones the lowest index. Every lane gets both. */
+/* The lane with the largest score; of equal ones the lowest index. Every lane gets both. As numbers
+ * without a sign floats have their order if negative ones are turned around. */
 __device__ __forceinline__ void warp_best(float &v, int &i) {
-#pragma unroll
-    for (int o = 16; o; o >>= 1) {
-        const float v2 = __shfl_xor_sync(~0u, v, o);
-        const int i2 = __shfl_xor_sync(~0u, i, o);
-        if (v2 > v || (v2 == v && i2 < i)) {
-            v = v2;
-            i = i2;
-        }
-    }
+    const uint32_t negative = 1u << 31;
+    const uint32_t bits = __float_as_uint(v + 0.0f); /* -0 is 0 */
+    const uint32_t key = bits & negative ? ~bits : bits | negative;
+    const uint32_t most = __reduce_max_sync(~0u, key);
+    i = __reduce_min_sync(~0u, key == most ? i : INT_MAX);
+    v = __uint_as_float(most & negative ? most ^ negative : ~most);
 }
 
 /* ---- scores: few outputs of f32 weights for several rows ------------------------------------- */
@@ -390,12 +389,29 @@ void cu_router_run(cudaStream_t s, const cu_router *a) {
 }
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
-/* One block of 1,024: counts, their running sum, places. */
+/* Sums of those before, over a warp: the lane's own is part of them. */
+__device__ __forceinline__ int sum_up_to(int v) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        const int left = __shfl_up_sync(~0u, v, o);
+        if (lane >= o)
+            v += left;
+    }
+    return v;
+}
+
+/* One block of at least n threads: counts, their running sum, places. */
 __device__ void sort_pairs(const cu_sort &a) {
-    __shared__ int count[1024];
-    __shared__ int place[1024];
+    __shared__ int count[1024];  /* pairs of an expert, then where its next pair goes */
+    __shared__ int pairs_of[32]; /* of a warp's experts, then of those before */
+    __shared__ int used_of[32];  /* how many of them have pairs, then likewise */
     __shared__ int used;
     __shared__ int behind; /* where the next pair goes that is of no expert */
+    const int own = threadIdx.x;
+    const int lane = own % 32;
+    const int warp = own / 32;
+    const int warps = blockDim.x / 32;
     auto expert = [&](int p) {
         int e = __ldcg(&a.of[p]);
         if (e < 0 || e >= a.n)
@@ -404,49 +420,49 @@ __device__ void sort_pairs(const cu_sort &a) {
             return -1;
         return e;
     };
-    for (int e = threadIdx.x; e < a.n; e += 1024)
-        count[e] = 0;
+    if (own < a.n)
+        count[own] = 0;
     __syncthreads();
-    for (int p = threadIdx.x; p < a.n_pairs; p += 1024) {
+    for (int p = own; p < a.n_pairs; p += blockDim.x) {
         const int e = expert(p);
         if (e >= 0)
             atomicAdd(&count[e], 1);
     }
     __syncthreads();
-    if (threadIdx.x < 32) { /* a warp sums up */
-        int at = 0;
-        int k = 0;
-        for (int e0 = 0; e0 < a.n; e0 += 32) {
-            const int e = e0 + threadIdx.x;
-            const int c = e < a.n ? count[e] : 0;
-            int sum = c;
-            for (int o = 1; o < 32; o *= 2) {
-                const int left = __shfl_up_sync(~0u, sum, o);
-                if ((int)threadIdx.x >= o)
-                    sum += left;
-            }
-            const unsigned live = __ballot_sync(~0u, c > 0);
-            if (e < a.n) {
-                place[e] = at + sum - c;
-                a.start[e] = at + sum - c;
-            }
-            if (c)
-                a.active[k + __popc(live & ((1u << threadIdx.x) - 1))] = e;
-            at += __shfl_sync(~0u, sum, 31);
-            k += __popc(live);
-        }
-        if (!threadIdx.x) {
-            a.start[a.n] = at;
-            used = k;
-            behind = at;
+    const int n = own < a.n ? count[own] : 0;
+    const int up_to = sum_up_to(n);
+    const unsigned live = __ballot_sync(~0u, n > 0);
+    if (lane == 31) {
+        pairs_of[warp] = up_to;
+        used_of[warp] = __popc(live);
+    }
+    __syncthreads();
+    if (!warp) {
+        const int pairs = lane < warps ? pairs_of[lane] : 0;
+        const int experts = lane < warps ? used_of[lane] : 0;
+        const int all_pairs = sum_up_to(pairs);
+        const int all_experts = sum_up_to(experts);
+        pairs_of[lane] = all_pairs - pairs;
+        used_of[lane] = all_experts - experts;
+        if (lane == 31) {
+            a.start[a.n] = all_pairs;
+            behind = all_pairs;
+            used = all_experts;
         }
     }
     __syncthreads();
-    for (int i = used + threadIdx.x; i < a.n_active; i += 1024)
+    if (own < a.n) {
+        count[own] = pairs_of[warp] + up_to - n;
+        a.start[own] = count[own];
+        if (n)
+            a.active[used_of[warp] + __popc(live & ((1u << lane) - 1))] = own;
+    }
+    for (int i = used + own; i < a.n_active; i += blockDim.x)
         a.active[i] = -1;
-    for (int p = threadIdx.x; p < a.n_pairs; p += 1024) {
+    __syncthreads();
+    for (int p = own; p < a.n_pairs; p += blockDim.x) {
         const int e = expert(p);
-        a.pairs[atomicAdd(e < 0 ? &behind : &place[e], 1)] = p;
+        a.pairs[atomicAdd(e < 0 ? &behind : &count[e], 1)] = p;
     }
 }
 
@@ -468,8 +484,14 @@ template <int PER_LANE> __global__ void __launch_bounds__(32 * ROUTE_WARPS) rout
         route_token<PER_LANE>(r, t);
 }
 
-/* Up to 32 tokens and their pairs, by one block. */
-template <int PER_LANE> __global__ void __launch_bounds__(1024) route_few(cu_route r, cu_sort a) {
+/* A warp's scores stay in registers if a block has so many threads. */
+template <int PER_LANE> struct few_tokens {
+    enum { THREADS = PER_LANE > 4 ? 512 : 1024, MOST = THREADS / 32 };
+};
+
+/* Few tokens and their pairs, by one block. */
+template <int PER_LANE>
+__global__ void __launch_bounds__(few_tokens<PER_LANE>::THREADS) route_few(cu_route r, cu_sort a) {
     cu_next();
     cu_wait();
     if ((int)threadIdx.x / 32 < r.T)
@@ -480,24 +502,27 @@ template <int PER_LANE> __global__ void __launch_bounds__(1024) route_few(cu_rou
 }
 
 template <int PER_LANE>
-static void route_by(cudaStream_t s, const cu_route *r, const cu_sort *then) {
-    if (r->T <= 32) {
-        launch(s, route_few<PER_LANE>, dim3(1), 1024, 0, *r, *then);
-        return;
-    }
+static void route_many(cudaStream_t s, const cu_route *r, const cu_sort *then) {
     const dim3 grid((r->T + ROUTE_WARPS - 1) / ROUTE_WARPS);
     launch(s, route_rows<PER_LANE>, grid, 32 * ROUTE_WARPS, 0, *r);
     cu_moe_sort(s, then);
+}
+template <int PER_LANE>
+static void route_by(cudaStream_t s, const cu_route *r, const cu_sort *then) {
+    if (r->T <= few_tokens<PER_LANE>::MOST)
+        launch(s, route_few<PER_LANE>, dim3(1), few_tokens<PER_LANE>::THREADS, 0, *r, *then);
+    else
+        route_many<PER_LANE>(s, r, then);
 }
 void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then) {
     if (r->n <= 32)
         route_by<1>(s, r, then);
     else if (r->n <= 128)
         route_by<4>(s, r, then);
-    else if (r->n <= 512) /* 32 scores of a lane do not fit in the registers of route_few */
+    else if (r->n <= 512)
         route_by<16>(s, r, then);
     else
-        route_by<32>(s, r, then);
+        route_many<32>(s, r, then);
 }
 
 /* Row i of y is the row of x of the i-th sorted pair, in 16 bits, zeros behind K. */
