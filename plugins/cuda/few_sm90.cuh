@@ -776,8 +776,19 @@ static void few_sm90_launch(const cu_card *d, cudaStream_t s, const cu_linear *a
 template <class T> static bool few_sm90_runs() {
     return cu_has_sm90((const void *)few_sm90<T, 8>);
 }
+/* How many columns a product should have room for. Where experts have few pairs on average, one
+ * with more than 8 has parts, each of which reads its weights again; in wider products the columns
+ * of all others would be computed for nothing. */
+static inline int few_columns(const cu_linear *a) {
+    const cu_experts *e = &a->experts;
+    if (!e->of)
+        return a->rows;
+    if (e->typical <= 4 && e->most > 8)
+        return 8;
+    return e->most;
+}
 template <class T> static void few_sm90_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
-    const int rows = a->experts.of ? a->experts.most : a->rows;
+    const int rows = few_columns(a);
     if (rows <= 8)
         few_sm90_launch<T, 8>(d, s, a);
     else if (rows <= 24)
