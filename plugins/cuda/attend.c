@@ -18,7 +18,7 @@ static int longest_row(const cu_cache *c) {
 /* ---- few rows -------------------------------------------------------------------------------- */
 /* Heads that share keys, of f16 rows that a matrix unit may take. */
 static bool goes_by_tiles(const cu_attend *a, int group) {
-    return a->rounds && a->c.dtype == MN_F16 && group > 1 && longest_row(&a->c) <= 128;
+    return a->rounds && a->c.dtype == MN_F16 && group > 1 && longest_row(&a->c) <= 256;
 }
 
 static void launch_attend(cudaStream_t s, const cu_attend_args *x, dim3 grid, bool tiles) {

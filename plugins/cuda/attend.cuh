@@ -713,8 +713,8 @@ __device__ __forceinline__ int single_row(const cu_attend &a, int s) {
 }
 
 template <class KT, int ND, int G, bool ONE>
-__global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(cu_attend_args x) {
-    __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
+__device__ __forceinline__ void attend_parts(const cu_attend_args &x,
+                                             attend_shared<KT, ND, G, ONE> &sh) {
     const int across = x.a.c.T > 1 || !ONE ? blockIdx.x / x.blocks : 0;
     const int first = blockIdx.x - across * x.blocks;
     const int place = ONE ? across : blockIdx.y;
@@ -730,6 +730,18 @@ __global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(cu_attend_args
 #pragma unroll 1
     for (int part = first; part < x.parts; part += x.blocks)
         attend_part(x, t, place, kvh, part, sh);
+}
+template <class KT, int ND, int G, bool ONE>
+__global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(cu_attend_args x) {
+    __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
+    attend_parts(x, sh);
+}
+
+/* Tiles of heads of up to 256 dims: what a block shares is more than 48 KB. */
+template <bool ONE> using wide_shared = attend_shared<tile_type, 4, TILE_HEADS, ONE>;
+template <bool ONE> __global__ void __launch_bounds__(THREADS, 1) attend_wide(cu_attend_args x) {
+    extern __shared__ __align__(16) unsigned char room[];
+    attend_parts(x, *(wide_shared<ONE> *)room);
 }
 
 template <class KT, int G, bool ONE>

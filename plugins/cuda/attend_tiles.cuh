@@ -1,5 +1,5 @@
 /* attend_tiles.cuh -- a part of attend.cuh: a split of keys and values in f16 by matrix units, for
- * up to 8 heads that share them. A warp takes 32 positions of 64 dims at once, or 16 of 128,
+ * up to 8 heads that share them. A warp takes 32 positions of 64 dims at once, or 16 of 128 or 256,
  * straight from the cache into registers: which dims and which positions meet in a product is free
  * as long as both sides agree, so each lane reads 16 bytes that lie together.
  *
@@ -15,7 +15,7 @@
 
 enum { TILE_HEADS = CU_ATTEND_TILE_HEADS };
 template <int ND> struct tiles {
-    static constexpr int U = 2 / ND, EACH = 16 * U, STEP = WARPS * EACH;
+    static constexpr int U = ND == 1 ? 2 : 1, EACH = 16 * U, STEP = WARPS * EACH;
 };
 template <int ND> struct lanes<tile_type, ND> {
     static constexpr int STEP = 0; /* values are not fetched before the row is turned */

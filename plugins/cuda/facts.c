@@ -209,6 +209,7 @@ mn_status cu_device_open(mng_plugin *p, uint32_t device, mn_device *d, mn_error 
     cu_prompt_sm90_init(&d->card);
     cu_attend_long_init(&d->card);
     cu_latent_init(&d->card);
+    cu_attend_tiles_init();
     e = cudaGetLastError();
     if (e == cudaSuccess)
         return MN_OK;

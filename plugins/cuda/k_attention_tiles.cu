@@ -2,16 +2,29 @@
  * share keys (attend_tiles.cuh). */
 #include "attend.cuh"
 
-void cu_attend_tiles(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
-    const bool one = x->a.one;
-    if (x->a.c.pk <= 64 && x->a.c.pv <= 64)
-        launch(s,
-               one ? attend<tile_type, 1, TILE_HEADS, true>
-                   : attend<tile_type, 1, TILE_HEADS, false>,
-               grid, THREADS, 0, *x);
+template <bool ONE> static void tiles_of(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    const int longest = x->a.c.pk > x->a.c.pv ? x->a.c.pk : x->a.c.pv;
+    if (longest <= 64)
+        launch(s, attend<tile_type, 1, TILE_HEADS, ONE>, grid, THREADS, 0, *x);
+    else if (longest <= 128)
+        launch(s, attend<tile_type, 2, TILE_HEADS, ONE>, grid, THREADS, 0, *x);
     else
-        launch(s,
-               one ? attend<tile_type, 2, TILE_HEADS, true>
-                   : attend<tile_type, 2, TILE_HEADS, false>,
-               grid, THREADS, 0, *x);
+        launch(s, attend_wide<ONE>, grid, THREADS, sizeof(wide_shared<ONE>), *x);
+}
+
+template <bool ONE> static void allow_wide() {
+    cudaFuncSetAttribute((const void *)attend_wide<ONE>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)sizeof(wide_shared<ONE>));
+}
+void cu_attend_tiles_init(void) {
+    allow_wide<false>();
+    allow_wide<true>();
+}
+
+void cu_attend_tiles(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    if (x->a.one)
+        tiles_of<true>(s, x, grid);
+    else
+        tiles_of<false>(s, x, grid);
 }

@@ -240,6 +240,7 @@ typedef struct {
 } cu_attend_args;
 void cu_attend_f32(cudaStream_t s, const cu_attend_args *x, dim3 grid);
 void cu_attend_f16(cudaStream_t s, const cu_attend_args *x, dim3 grid);
+void cu_attend_tiles_init(void);
 void cu_attend_tiles(cudaStream_t s, const cu_attend_args *x, dim3 grid);
 void cu_attend_q8_0(cudaStream_t s, const cu_attend_args *x, dim3 grid);
 void cu_attend_any(cudaStream_t s, const cu_attend_args *x, dim3 grid);

@@ -178,6 +178,8 @@ void cu_attend_any(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
 void cu_attend_long_init(const cu_card *d) {
     (void)d;
 }
+void cu_attend_tiles_init(void) {
+}
 void cu_attend_long(cudaStream_t s, const cu_attend *a, int log_split, int slices) {
     (void)s, (void)log_split;
     reads(a->slopes, a->H * 4);
