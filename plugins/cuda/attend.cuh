@@ -740,8 +740,13 @@ __global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(cu_attend_args
 /* Tiles of heads of up to 256 dims: what a block shares is more than 48 KB. */
 template <bool ONE> using wide_shared = attend_shared<tile_type, 4, TILE_HEADS, ONE>;
 template <bool ONE> __global__ void __launch_bounds__(THREADS, 1) attend_wide(cu_attend_args x) {
+#ifdef CU_EMULATED
+    __shared__ wide_shared<ONE> sh;
+    attend_parts(x, sh);
+#else
     extern __shared__ __align__(16) unsigned char room[];
     attend_parts(x, *(wide_shared<ONE> *)room);
+#endif
 }
 
 template <class KT, int G, bool ONE>
