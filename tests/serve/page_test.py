@@ -828,8 +828,8 @@ def test_address(b, s):
     ask(b, "second", 1)
     address = b.run("location.href")
     assert "#c=" in address, address
-    b.run("location.reload()")
-    b.until("document.readyState === 'complete' && document.querySelectorAll('.message.assistant').length === 1")
+    b.run("window.isOld = true; location.reload()")
+    b.until("!window.isOld && document.readyState === 'complete' && document.querySelectorAll('.message.assistant').length === 1")
     equal(answer(b), "echo: second")
     b.run("history.go(-2)")
     b.until("document.querySelectorAll('.message.assistant').length === 1 && %s.querySelector('.text').innerText === 'echo: first'" % LAST)
