@@ -50,8 +50,9 @@ static const struct {
     const char *model; /* how names of its fixtures begin */
     uint32_t op;
 } elsewhere[] = {
-    {"t5", MN_OP_ATTENTION},    /* contract 4: another sequence's rows, biases by distance */
-    {"mpnet", MN_OP_ATTENTION}, /* contract 4: biases by distance */
+    {"t5", MN_OP_ATTENTION},      /* contract 4: another sequence's rows, biases by distance */
+    {"mpnet", MN_OP_ATTENTION},   /* contract 4: biases by distance */
+    {"deberta", MN_OP_ATTENTION}, /* contract 5: keys and queries of distances */
 };
 
 static bool is_elsewhere(const char *what, uint32_t op) {
