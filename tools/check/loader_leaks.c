@@ -14,10 +14,13 @@
 
 enum { SERIES = 1000 /* files of one series */, LEAST = 16 /* bytes of a block of the heap */ };
 
-/* Opens a file of the series and closes it; every tenth is whole, and is read. */
+/* Opens a file of the series and closes it; every tenth is whole, and is read. header: bytes of the
+ * first file's; another file may be shorter. */
 static void open_one(loader *l, mapped_files *m, uint32_t i, uint64_t header) {
     const uint32_t at = i % m->n;
     const uint64_t whole = l->model.file[at].n;
+    const uint64_t first = header < whole ? header : whole;
+    const uint64_t place = first * i / SERIES; /* below first, if there are bytes */
     mn_parsed *p = NULL;
     mn_error err = check_error();
     if (i % 10 == 0) {
@@ -25,11 +28,11 @@ static void open_one(loader *l, mapped_files *m, uint32_t i, uint64_t header) {
         return;
     }
     if (i % 2) {
-        mapped_cut(m, &l->model, at, header * i / SERIES * i / SERIES); /* most of them early */
+        mapped_cut(m, &l->model, at, place * i / SERIES); /* most of them early */
         loader_open(l, m, &p, &err);
         mapped_cut(m, &l->model, at, whole);
-    } else {
-        uint8_t *byte = (uint8_t *)(uintptr_t)m->views[at].map + header * i / SERIES;
+    } else if (whole) {
+        uint8_t *byte = (uint8_t *)(uintptr_t)m->views[at].map + place;
         *byte ^= 0x55;
         loader_open(l, m, &p, &err);
         *byte ^= 0x55;
