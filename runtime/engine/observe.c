@@ -86,10 +86,10 @@ static mn_status fill_copy(const observer *o, mn_engine_segment *s, uint32_t t, 
     return mn_engine_note(o->e, s->device, st);
 }
 
-static const mn_model_tensor_entry *source_of(const mn_model_graph *g, uint32_t root) {
+static const mn_graph_weight *weight_at(const mn_model_graph *g, uint32_t root) {
     for (uint32_t i = 0; i < g->n_weights; i++)
         if ((uint32_t)g->weights[i].tensor == root)
-            return g->weights[i].source;
+            return &g->weights[i];
     return NULL;
 }
 
@@ -106,6 +106,20 @@ static uint32_t first_weight(const mn_node *n) {
     return n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
 }
 
+/* Once for each of the model's tensors that the weight has rows of. */
+static mn_status tell_weight(const observer *o, const mn_graph_weight *w, mn_product_input *in,
+                             mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < w->n_joined && !st; i++) {
+        in->weight = &w->joined[i]->info;
+        st = o->fn(o->arg, in, err);
+    }
+    if (w->n_joined || !w->source)
+        return st;
+    in->weight = &w->source->info;
+    return o->fn(o->arg, in, err);
+}
+
 static mn_status tell_weights(const observer *o, const mn_node *n, mn_product_input *in,
                               mn_error *err) {
     const mn_graph *g = &o->e->graph->abi;
@@ -114,12 +128,11 @@ static mn_status tell_weights(const observer *o, const mn_node *n, mn_product_in
     for (uint32_t j = first; j < first + 2 * n->n_out && !st; j += 2) {
         const uint32_t t = (uint32_t)g->operands[n->in_off + j];
         const uint32_t root = mn_tensor_root(g, t);
-        const mn_model_tensor_entry *from = source_of(o->e->graph, root);
-        if (!from || told_already(g, n, first, j, root))
+        const mn_graph_weight *w = weight_at(o->e->graph, root);
+        if (!w || told_already(g, n, first, j, root))
             continue;
-        in->weight = &from->info;
         in->n_mat = in->experts ? (uint64_t)g->tensors[t].dim[0] : in->n_each;
-        st = o->fn(o->arg, in, err);
+        st = tell_weight(o, w, in, err);
     }
     return st;
 }

@@ -70,6 +70,9 @@ typedef struct {
     /* of a matrix that is row_lo and following rows of the model's; NULL: another weight */
     const mn_model_tensor_entry *whole;
     int64_t row_lo;
+    /* [n_joined] the model's tensors, if rows of several stand in it; else n_joined is 0 */
+    const mn_model_tensor_entry *const *joined;
+    uint32_t n_joined;
 } mn_graph_weight;
 
 typedef struct mn_graph_vendor mn_graph_vendor; /* vendor.h */

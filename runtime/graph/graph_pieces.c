@@ -284,6 +284,28 @@ static bool pieces_are_alike(const row_piece *pieces, uint32_t n) {
     return true;
 }
 
+/* The tensors that pieces are of, each once: where there are several, w->joined. */
+static void note_joined(mn_model_graph *g, const row_piece *pieces, uint32_t n,
+                        mn_graph_weight *w) {
+    const mn_model_tensor_entry **of = mn_arena_alloc(&g->arena, MAX_RUNS, sizeof(void *));
+    uint32_t n_of = 0;
+    if (!of) {
+        mn_gb_no_memory(g);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bool known = false;
+        for (uint32_t k = 0; k < n_of; k++)
+            known |= of[k] == pieces[i].e;
+        if (!known)
+            of[n_of++] = pieces[i].e;
+    }
+    if (n_of < 2)
+        return;
+    w->joined = of;
+    w->n_joined = n_of;
+}
+
 /* The rows of all pieces [n, cols] as F32 that the graph owns: files that quantise v finer than q
  * and k have no type in which they could stand together. */
 static int32_t unpack_pieces(mn_model_graph *g, const char *full, const row_piece *pieces,
@@ -304,7 +326,9 @@ static int32_t unpack_pieces(mn_model_graph *g, const char *full, const row_piec
         return -1;
     mn_log(MN_LOG_INFO, "%s: %s is unpacked to f32: its rows are of tensors of several types",
            g->model->path, full);
-    return mn_gb_weight(g, full, MN_F32, 2, dim, (mn_graph_weight){.constant = values});
+    mn_graph_weight w = {.constant = values};
+    note_joined(g, pieces, n, &w);
+    return mn_gb_weight(g, full, MN_F32, 2, dim, w);
 }
 
 int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool optional,
@@ -325,7 +349,9 @@ int32_t mn_g_runs(mn_model_graph *g, const char *own, const char *ending, bool o
     const mn_model_tensor_entry *e = cut_rows(g, pieces, n_pieces);
     if (!e)
         return -1;
-    return mn_gb_weight_of(g, full, cols ? 2 : 1, dim, (mn_graph_weight){.source = e});
+    mn_graph_weight w = {.source = e};
+    note_joined(g, pieces, n_pieces, &w);
+    return mn_gb_weight_of(g, full, cols ? 2 : 1, dim, w);
 }
 
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part) {
