@@ -15,6 +15,13 @@ int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
     return 1;
 }
 
+int64_t mnc_query_attr(const mnc_query *q, uint32_t i) {
+    const uint64_t *attr = q->graph->attrs + q->node->attr_off;
+    if (i < q->node->n_attr)
+        return (int64_t)attr[i];
+    return 0;
+}
+
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i) {
     if (i < c->n_attr)
         return (int64_t)c->attr[i];

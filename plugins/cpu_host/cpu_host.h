@@ -235,6 +235,7 @@ typedef struct {
 const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i); /* NULL = absent */
 const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i);
 int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i); /* with symbols */
+int64_t mnc_query_attr(const mnc_query *q, uint32_t i); /* an integer; missing = 0 */
 
 /* The plugin. All functions: any thread, no state but `self`. */
 typedef struct mnc_ops {

@@ -3,8 +3,9 @@
  * of CHUNK positions, and the chunks are merged in order. Both grids begin at position 0, so a
  * row's result depends neither on the other rows of the step nor on whether its chunks were
  * computed by one worker (many rows) or by several (few rows, long context). Blocks of many rows on
- * AMX (mnk_attend) have no chunks: their sums go on over all tiles. */
-#include "nodes.h"
+ * AMX (mnk_attend) have no chunks: their sums go on over all tiles. What distances add to scores is
+ * attention_distance.c's. */
+#include "attention.h"
 #include "dtype.h"
 #include <math.h>
 
@@ -42,14 +43,7 @@ typedef struct {
     /* [T, n_words]: which rows of its own sequence a row sees; NULL: those in front of it */
     const int32_t *ancestors;
     int64_t n_words;
-    const mnc_weight *biases; /* [B, H], by bucket of the distance; NULL: none */
-    int64_t far;              /* distances from here on are in one bucket */
-    int32_t *buckets;         /* [far + 1], in the part's scratch */
-    /* [B, H, dk], by the place of a distance, whose lengths are in buckets; NULL: none */
-    const mnc_weight *rel_k;
-    const mnc_weight *rel_q;
-    float *rel_rows; /* [MNK_TILE + MNK_BEHIND, dk]: some rows of a table, of one head */
-    float *rel_s;    /* [the longer of block*g and MNK_TILE, MNK_TILE]: products with these */
+    mnk_distances distances;
     /* the part's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
     float *q;
     float *k;
@@ -107,14 +101,11 @@ static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
     return next_bytes(base, at, (uint64_t)n * sizeof(float));
 }
 
-static bool is_relative(const attn *a) {
-    return a->rel_k || a->rel_q;
-}
-
 /* Lays a part's scratch out at base, NULL: not yet there. Its size in bytes. */
 static uint64_t lay_out(attn *a, uint8_t *base) {
     const int64_t n = a->block * a->g;
     const int64_t columns = MNK_TILE + MNK_BEHIND;
+    mnk_distances *d = &a->distances;
     uint64_t at = 0;
     a->q = next_floats(base, &at, n * a->dk);
     a->k = next_floats(base, &at, columns * a->dk);
@@ -122,11 +113,11 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     a->s = next_floats(base, &at, n * MNK_TILE);
     a->part = next_floats(base, &at, n * a->state);
     a->total = next_floats(base, &at, n * a->state);
-    if (a->biases || is_relative(a))
-        a->buckets = next_bytes(base, &at, (uint64_t)(a->far + 1) * sizeof *a->buckets);
-    if (is_relative(a)) {
-        a->rel_rows = next_floats(base, &at, columns * a->dk);
-        a->rel_s = next_floats(base, &at, (n > MNK_TILE ? n : MNK_TILE) * MNK_TILE);
+    if (mnk_has_distances(d))
+        d->buckets = next_bytes(base, &at, (uint64_t)(d->far + 1) * sizeof *d->buckets);
+    if (mnk_has_relative(d)) {
+        d->rel_rows = next_floats(base, &at, columns * a->dk);
+        d->rel_s = next_floats(base, &at, (n > MNK_TILE ? n : MNK_TILE) * MNK_TILE);
     }
     if (!a->tiles)
         return at;
@@ -136,47 +127,6 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     a->in_tiles = (mnk_attend_block){.dk = a->dk, .dv = a->dv};
     a->in_tiles.room = next_bytes(base, &at, a->tiles->room_bytes(n, a->dk, a->dv));
     return at;
-}
-
-/* Rows of the tables of relative keys and queries. */
-static int64_t n_places(const attn *a) {
-    const mnc_weight *w = a->rel_k ? a->rel_k : a->rel_q;
-    return w->rows / a->h;
-}
-
-/* How far from the middle of n rows a distance's row is: at most n / 2. */
-static void fill_lengths(const attn *a) {
-    const int64_t n = n_places(a);
-    const int64_t mid = n / 4;
-    const double from = (double)mid;
-    const bool grow = mnc_attr_int(a->c, MN_ATTENTION_ATTR_MAX_DISTANCE) > 0;
-    for (int64_t m = 0; m <= a->far; m++) {
-        int64_t length = m;
-        if (grow && m > mid) {
-            const double share = log((double)m / from) / log((double)(a->far - 1) / from);
-            length = mid + (int64_t)ceil(share * (from - 1));
-        }
-        a->buckets[m] = (int32_t)(length < n / 2 ? length : n / 2);
-    }
-}
-
-/* The bucket of each distance, of n: the first n / 2 are exact, the others grow. */
-static void fill_buckets(const attn *a) {
-    if (is_relative(a))
-        fill_lengths(a);
-    if (!a->biases)
-        return;
-    const int64_t n = a->bidirectional ? a->biases->rows / 2 : a->biases->rows;
-    const int64_t exact = n / 2;
-    const double from = (double)exact;
-    for (int64_t m = 0; m <= a->far; m++) {
-        int64_t bucket = m;
-        if (m >= exact) {
-            const double share = log((double)m / from) / log((double)a->far / from);
-            bucket = exact + (int64_t)(share * (double)(n - exact));
-        }
-        a->buckets[m] = (int32_t)(bucket < n ? bucket : n - 1);
-    }
 }
 
 /* State of a query row: m, l, acc[dv]. */
@@ -283,12 +233,6 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
     }
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    if (a < b)
-        return a;
-    return b;
-}
-
 /* The first position that a row at `pos` sees. */
 static int64_t first_of(const attn *a, int64_t pos) {
     int64_t first = 0;
@@ -306,7 +250,7 @@ static int64_t first_of(const attn *a, int64_t pos) {
 static int64_t attend_end_of(const attn *a, int64_t r) {
     const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
     if (a->lengths)
-        return least(a->lengths[slot[r]], a->c->kv.max_pages * a->c->kv.geo.page_tokens);
+        return mnk_least(a->lengths[slot[r]], a->c->kv.max_pages * a->c->kv.geo.page_tokens);
     if (!a->bidirectional && !a->ancestors)
         return a->pos[r] + 1;
     int64_t next = r + 1;
@@ -315,7 +259,7 @@ static int64_t attend_end_of(const attn *a, int64_t r) {
     const int64_t end = a->pos[next - 1] + 1;
     if (a->window <= 0)
         return end;
-    return least(end, a->pos[r] + a->window);
+    return mnk_least(end, a->pos[r] + a->window);
 }
 
 /* Scores of a head, before they are scaled: the slope times the distance to each position (ALiBi)
@@ -325,21 +269,6 @@ static void add_slope(const attn *a, int64_t head, int64_t pos, int64_t t0, floa
     const float slope = mnk_load1(a->slopes->data, MN_F32, head) / a->scale;
     for (int64_t i = x; i < y; i++)
         s[i] += slope * (float)(t0 + i - pos);
-}
-
-/* What the key at p adds to the logit of a row at pos. */
-static float bias_of(const attn *a, int64_t head, int64_t pos, int64_t p) {
-    const mnc_weight *w = a->biases;
-    int64_t m = pos - p;
-    int64_t bucket = 0;
-    if (a->bidirectional && m < 0) {
-        bucket = w->rows / 2;
-        m = -m;
-    }
-    if (m < 0)
-        m = 0;
-    bucket += a->buckets[least(m, a->far)];
-    return mnk_load1(mnc_row(w, bucket), w->dtype.id, head);
 }
 
 /* The first row of the sequence of row r in this step. */
@@ -363,7 +292,7 @@ static bool sees(const attn *a, int64_t r, int64_t past, int64_t p) {
 
 /* Whether logits are made one by one: slopes join scaled scores, too, unless these are capped. */
 static bool has_logits(const attn *a) {
-    return a->biases || a->ancestors || (a->slopes && a->cap != 0);
+    return a->distances.biases || a->ancestors || (a->slopes && a->cap != 0);
 }
 
 /* Scores of a head of row r become logits: the columns [x, y) of the tile at t0, scaled and capped,
@@ -376,8 +305,8 @@ static void make_logits(const attn *a, int64_t head, int64_t r, int64_t t0, floa
         float logit = s[i] * a->scale;
         if (a->cap != 0)
             logit = a->cap * tanhf(logit / a->cap);
-        if (a->biases)
-            logit += bias_of(a, head, a->pos[r], t0 + i);
+        if (a->distances.biases)
+            logit += mnk_distance_bias(&a->distances, head, a->pos[r], t0 + i);
         logit += slope * (float)(t0 + i - a->pos[r]);
         if (!sees(a, r, past, t0 + i))
             logit = -INFINITY;
@@ -422,7 +351,7 @@ static bool columns_of(const attn *a, int64_t r, int64_t t0, int64_t b0, int64_t
     *x = first;
     if (first < b0)
         *x = b0;
-    *y = least(end, b1);
+    *y = mnk_least(end, b1);
     return pos >= 0 && *x < *y;
 }
 
@@ -458,102 +387,6 @@ static void add_values(const attn *a, int64_t r0, int64_t nr, int64_t t0, int64_
     }
 }
 
-/* ---- relative keys and queries --------------------------------------------------------------- */
-/* Rows [r0, r0 + nr) of a block, columns [b0, b1) of the tile at t0. */
-typedef struct {
-    int64_t r0;
-    int64_t nr;
-    int64_t t0;
-    int64_t b0;
-    int64_t b1;
-} tile_span;
-
-/* The row for a query `d` positions behind its key. */
-static int64_t distance_place(const attn *a, int64_t d) {
-    const int64_t n = n_places(a);
-    const int64_t middle = n / 2;
-    const int64_t m = d < 0 ? -d : d;
-    const int64_t length = a->buckets[least(m, a->far)];
-    if (d < 0)
-        return middle - length;
-    return least(middle + length, n - 1);
-}
-
-/* The places of the span's distances, from the first to the last; false: no row is live. */
-static bool places_of(const attn *a, const tile_span *t, int64_t *lo, int64_t *hi) {
-    int64_t first = INT64_MAX;
-    int64_t last = -1;
-    for (int64_t r = t->r0; r < t->r0 + t->nr; r++) {
-        const int64_t pos = a->pos[r];
-        if (pos < 0)
-            continue;
-        first = least(first, pos);
-        if (pos > last)
-            last = pos;
-    }
-    if (last < 0)
-        return false;
-    const int64_t end = t->t0 + t->b1;
-    *lo = distance_place(a, first - end + 1);
-    *hi = distance_place(a, last - t->t0 - t->b0);
-    return true;
-}
-
-/* n rows of a head from `from` on, side by side. */
-static void load_places(const attn *a, const mnc_weight *w, int64_t head, int64_t from, int64_t n) {
-    const size_t bytes = (size_t)a->dk * sizeof(float);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t row = (from + i) * a->h + head;
-        memcpy(a->rel_rows + i * a->dk, mnc_row(w, row), bytes);
-    }
-}
-
-/* What the span's scores of query head g get of n places from `from` on: the products of the
- * queries with these, or those of the tile's keys. */
-static void add_places(const attn *a, const tile_span *t, int64_t g, int64_t from, int64_t n,
-                       bool of_keys) {
-    for (int64_t r = 0; r < t->nr; r++) {
-        const int64_t pos = a->pos[t->r0 + r];
-        const int64_t row = r * a->g + g;
-        float *s = a->s + row * MNK_TILE;
-        if (pos < 0)
-            continue;
-        for (int64_t x = t->b0; x < t->b1; x++) {
-            const int64_t p = t->t0 + x;
-            const int64_t at = distance_place(a, pos - p) - from;
-            const bool is_here = at >= 0 && at < n;
-            int64_t line = row;
-            if (of_keys)
-                line = x - t->b0;
-            if (is_here)
-                s[x] += a->rel_s[line * MNK_TILE + at];
-        }
-    }
-}
-
-/* The scores of query head g of key head h. */
-static void add_relative(const attn *a, const tile_span *t, int64_t h, int64_t g) {
-    const int64_t head = h * a->g + g;
-    const float *k = a->k + t->b0 * a->dk;
-    int64_t lo;
-    int64_t hi;
-    if (!places_of(a, t, &lo, &hi))
-        return;
-    for (int64_t from = lo; from <= hi; from += MNK_TILE) {
-        const int64_t n = least(hi + 1 - from, MNK_TILE);
-        if (a->rel_k) {
-            load_places(a, a->rel_k, head, from, n);
-            a->v->scores(a->q, t->nr * a->g, a->rel_rows, n, a->dk, a->rel_s, MNK_TILE);
-            add_places(a, t, g, from, n, false);
-        }
-        if (a->rel_q) {
-            load_places(a, a->rel_q, head, from, n);
-            a->v->scores(k, t->b1 - t->b0, a->rel_rows, n, a->dk, a->rel_s, MNK_TILE);
-            add_places(a, t, g, from, n, true);
-        }
-    }
-}
-
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
 static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
                  int64_t lo, int64_t hi) {
@@ -564,15 +397,19 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
     int64_t y;
     load_tile(a, slot, h, t0, lo, hi);
     a->v->scores(a->q, nr * a->g, k, b1 - b0, a->dk, a->s + b0, MNK_TILE);
-    const tile_span span = {
-        .r0 = r0,
+    const mnk_score_tile scores = {
+        .v = a->v,
+        .pos = a->pos + r0,
         .nr = nr,
+        .g = a->g,
         .t0 = t0,
         .b0 = b0,
         .b1 = b1,
+        .q = a->q,
+        .k = a->k,
+        .s = a->s,
     };
-    for (int64_t g = 0; is_relative(a) && g < a->g; g++)
-        add_relative(a, &span, h, g);
+    mnk_add_relative(&a->distances, &scores, h);
     for (int64_t r = 0; r < nr; r++)
         if (columns_of(a, r0 + r, t0, b0, b1, &x, &y))
             weigh_scores(a, h, r0, r, t0, x, y);
@@ -582,14 +419,14 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
 /* One chunk of the rows' positions [lo, hi) into a->part. */
 static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t ci,
                   int64_t lo, int64_t hi) {
-    const int64_t end = least((ci + 1) * CHUNK, hi);
+    const int64_t end = mnk_least((ci + 1) * CHUNK, hi);
     for (int64_t i = 0; i < nr * a->g; i++)
         reset(a, a->part + i * a->state);
     for (int64_t t0 = ci * CHUNK; t0 < end; t0 += MNK_TILE) {
         int64_t x = t0;
         if (t0 < lo)
             x = lo;
-        const int64_t y = least(t0 + MNK_TILE, end);
+        const int64_t y = mnk_least(t0 + MNK_TILE, end);
         if (x < y)
             tile(a, slot, h, r0, nr, t0, x, y);
     }
@@ -607,7 +444,7 @@ static bool range(const attn *a, int64_t r0, int64_t nr, int64_t *lo, int64_t *h
             continue;
         const int64_t first = first_of(a, pos);
         const int64_t end = attend_end_of(a, r);
-        *lo = least(*lo, first);
+        *lo = mnk_least(*lo, first);
         *hi = end > *hi ? end : *hi;
     }
     return *lo < *hi;
@@ -681,7 +518,7 @@ static void whole_in_tiles(attn *a, int32_t slot, int64_t h, int64_t r0, int64_t
     a->in_tiles.n = nr * a->g;
     a->tiles->begin(&a->in_tiles, a->q);
     for (int64_t t0 = lo / MNK_TILE * MNK_TILE; t0 < hi; t0 += MNK_TILE)
-        add_tile(a, slot, h, r0, nr, t0, t0 < lo ? lo : t0, least(t0 + MNK_TILE, hi));
+        add_tile(a, slot, h, r0, nr, t0, t0 < lo ? lo : t0, mnk_least(t0 + MNK_TILE, hi));
     end_tiles(a, h, r0);
 }
 
@@ -727,7 +564,7 @@ static int64_t blocks(attn *a, const mnc_worker *w) {
         const int64_t n_blocks = (n_rows + a->block - 1) / a->block;
         for (int64_t b = n_blocks - 1; b >= 0; b--) {
             const int64_t r = a->block * b;
-            const int64_t n = least(n_rows - r, a->block);
+            const int64_t n = mnk_least(n_rows - r, a->block);
             for (int64_t h = 0; h < a->hkv; h++, task++)
                 if (w && task % w->n == w->i)
                     whole(a, slot, h, first + r, n);
@@ -818,10 +655,7 @@ static attn attn_of(const mnc_call *c) {
               .slopes = mnc_optional(c, MN_ATTENTION_ALIBI),
               .lengths = ints_of(c, MN_ATTENTION_LENGTHS),
               .ancestors = ints_of(c, MN_ATTENTION_ANCESTORS),
-              .biases = mnc_optional(c, MN_ATTENTION_DISTANCE_BIAS),
-              .far = mnc_attr_int(c, MN_ATTENTION_ATTR_MAX_DISTANCE),
-              .rel_k = mnc_optional(c, MN_ATTENTION_RELATIVE_K),
-              .rel_q = mnc_optional(c, MN_ATTENTION_RELATIVE_Q),
+              .distances = mnk_distances_of(c),
               .scale = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
               .cap = (float)mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP)};
     if (!a.dv)
@@ -830,9 +664,7 @@ static attn attn_of(const mnc_call *c) {
     a.g = a.h / a.hkv;
     if (a.ancestors)
         a.n_words = c->in[MN_ATTENTION_ANCESTORS].cols;
-    if (is_relative(&a) && !a.far)
-        a.far = n_places(&a) / 2;
-    if (!a.slopes && !a.ancestors && !a.biases && !is_relative(&a)) /* tiles keep no logits */
+    if (!a.slopes && !a.ancestors && !mnk_has_distances(&a.distances)) /* tiles keep no logits */
         a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);
     a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
@@ -850,7 +682,7 @@ static int64_t longest(const attn *a) {
         n = end > n ? end : n;
     }
     if (a->window > 0 && !a->bidirectional)
-        return least(n, a->window);
+        return mnk_least(n, a->window);
     return n;
 }
 
@@ -919,14 +751,14 @@ mnc_work mnk_attention_work(const mnc_call *c, uint32_t stage, uint32_t n_thread
 void mnk_attention_split(const mnc_call *c, mnc_worker *w) {
     attn a = attn_of(c);
     lay_out(&a, w->scratch);
-    fill_buckets(&a);
+    mnk_distances_fill(&a.distances);
     chunks(&a, w);
 }
 
 void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     attn a = attn_of(c);
     lay_out(&a, w->scratch);
-    fill_buckets(&a);
+    mnk_distances_fill(&a.distances);
     if (w->in_cells)
         cells(&a, w);
     else if (is_split(&a, w->n_threads))
@@ -935,23 +767,16 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
         blocks(&a, w);
 }
 
-/* An integer attribute of the query's node, 0 where it has none. */
-static int64_t attr_of(const mnc_query *q, uint32_t i) {
-    const uint64_t *attr = q->graph->attrs + q->node->attr_off;
-    if (i < q->node->n_attr)
-        return (int64_t)attr[i];
-    return 0;
-}
-
 void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const mn_tensor *qt = mnc_query_in(q, MN_ATTENTION_Q);
     const mn_tensor *pages = mnc_query_in(q, MN_ATTENTION_PAGES);
     attn a = {
         .h = mnc_query_dim(q, qt, 1),
         .dk = mnc_query_dim(q, qt, 2),
-        .hkv = attr_of(q, MN_ATTENTION_ATTR_N_HEAD_KV),
-        .dv = attr_of(q, MN_ATTENTION_ATTR_DIM_V),
+        .hkv = mnc_query_attr(q, MN_ATTENTION_ATTR_N_HEAD_KV),
+        .dv = mnc_query_attr(q, MN_ATTENTION_ATTR_DIM_V),
         .max_chunks = chunks_of(mnc_query_dim(q, pages, 1) * SCRATCH_PAGE),
+        .distances = mnk_distances_asked(q),
     };
     if (!a.dv)
         a.dv = a.dk;
@@ -959,19 +784,7 @@ void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     a.g = 1;
     if (a.hkv > 0)
         a.g = a.h / a.hkv;
-    const bool has_biases = mnc_query_in(q, MN_ATTENTION_DISTANCE_BIAS) != NULL;
-    const mn_tensor *rel = mnc_query_in(q, MN_ATTENTION_RELATIVE_K);
-    static const mnc_weight some;
-    if (!rel)
-        rel = mnc_query_in(q, MN_ATTENTION_RELATIVE_Q);
-    a.far = attr_of(q, MN_ATTENTION_ATTR_MAX_DISTANCE);
-    if (has_biases)
-        a.biases = &some;
-    if (rel) {
-        a.rel_k = &some;
-        a.far = a.far ? a.far : rel->dim[0] / 2;
-    }
-    if (!has_biases && !rel && !mnc_query_in(q, MN_ATTENTION_ALIBI) &&
+    if (!mnk_has_distances(&a.distances) && !mnc_query_in(q, MN_ATTENTION_ALIBI) &&
         !mnc_query_in(q, MN_ATTENTION_ANCESTORS))
         a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
     a.block = per_task(&a);
@@ -981,5 +794,5 @@ void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     if (row)
         rows = split_rows(row);
     const int64_t t = mnc_query_dim(q, qt, 0);
-    op->shared_bytes = (uint64_t)least(rows, t) * row;
+    op->shared_bytes = (uint64_t)mnk_least(rows, t) * row;
 }

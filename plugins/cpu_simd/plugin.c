@@ -207,10 +207,7 @@ static int32_t rope_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
 static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const mn_tensor *x = mnc_query_in(q, MN_ATTENTION_Q);
-    const uint64_t *attr = q->graph->attrs + q->node->attr_off;
-    int64_t n_head_kv = 0;
-    if (MN_ATTENTION_ATTR_N_HEAD_KV < q->node->n_attr)
-        n_head_kv = (int64_t)attr[MN_ATTENTION_ATTR_N_HEAD_KV];
+    const int64_t n_head_kv = mnc_query_attr(q, MN_ATTENTION_ATTR_N_HEAD_KV);
     const mn_tensor *biases = mnc_query_in(q, MN_ATTENTION_DISTANCE_BIAS);
     bool fits = x && x->n_dim == 3 && n_head_kv > 0 && mnc_attention_fits(q);
     if (biases && !is_float(biases))

@@ -102,7 +102,7 @@ def compile_all():
         for body in bodies if processor in ("", "x86_64") else []:
             names = ["-DVEC_ISA=" + isa, "-DVEC_FILE=\"%s\"" % header]
             work.append((SIMD + "rows_%s.c" % body, flags + names, "%s_%s.o" % (isa, body)))
-    drivers = [SIMD + f for f in ("attention.c", "blas.c", "grids.c", "isa.c", "lanes.c", "linear.c", "misc.c", "moe.c", "plan.c", "quant.c", "table.c")]
+    drivers = [SIMD + f for f in ("attention.c", "attention_distance.c", "blas.c", "grids.c", "isa.c", "lanes.c", "linear.c", "misc.c", "moe.c", "plan.c", "quant.c", "table.c")]
     rest = ["tests/kernels/" + f for f in sorted(os.listdir(os.path.join(SCRATCH, "tests/kernels"))) if re.fullmatch(r"test_rows\w*\.c", f)]
     rest += ["dtype/" + f for f in sorted(os.listdir(os.path.join(SCRATCH, "dtype"))) if f.endswith(".c")]
     for source in drivers + rest + ["tools/check/case_type.c", "plugins/reference/row.c"]:

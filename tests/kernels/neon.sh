@@ -26,7 +26,7 @@ for line; do
     IFS='|'
     unit $line
 done
-$cc $flags "$src/attention.c" "$src/blas.c" "$src/grids.c" "$src/isa.c" "$src/lanes.c" "$src/linear.c" "$src/misc.c" "$src/moe.c" "$src/plan.c" "$src/quant.c" "$src/table.c" \
+$cc $flags "$src/attention.c" "$src/attention_distance.c" "$src/blas.c" "$src/grids.c" "$src/isa.c" "$src/lanes.c" "$src/linear.c" "$src/misc.c" "$src/moe.c" "$src/plan.c" "$src/quant.c" "$src/table.c" \
     "$top"/tests/kernels/test_rows*.c "$top/tools/check/case_type.c" "$top/plugins/reference/row.c" "$top"/dtype/*.c \
     "$out"/*.o -o "$out/test_rows" -lm -lpthread
 rows() { # CPU CAP EXPECTED [MODE]

@@ -68,6 +68,11 @@ int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
     (void)i;
     return 0;
 }
+int64_t mnc_query_attr(const mnc_query *q, uint32_t i) {
+    (void)q;
+    (void)i;
+    return 0;
+}
 mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
     (void)e;
     return *w;
