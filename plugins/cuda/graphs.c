@@ -14,7 +14,7 @@ mn_status cu_context_open(mn_context *c, mn_error *err) {
         c->graphs[i].symbol = c->keys + (uint64_t)i * p->graph->n_symbols;
     const cudaStream_t s = c->base.queue->stream;
     /* counters of kernels begin at 0 */
-    CU_TRY(cudaMemsetAsync(c->base.scratch, 0, p->scratch, s), err, "scratch");
+    CU_TRY(cudaMemsetAsync(c->base.room->mem, 0, c->base.room->base, s), err, "scratch");
     return cu_check(cudaStreamCreateWithFlags(&c->capture, cudaStreamNonBlocking), err, "a stream");
 }
 

@@ -33,7 +33,8 @@ mn_status cu_launch_some(mng_run *r, uint32_t from, uint32_t to, mn_error *err);
 void *cu_ptr(const mng_run *r, int32_t t);
 /* The place of a CU_NEED_*. */
 static inline void *cu_room(const mng_run *r, uint32_t need) {
-    return (char *)r->c->base.scratch + r->p->base.need_at[need];
+    const mng_ref at = mng_needed(r, need);
+    return (char *)at.mem + at.at;
 }
 static inline float *cu_f32(const mng_run *r, int32_t t) {
     return cu_ptr(r, t);

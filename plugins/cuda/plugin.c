@@ -75,6 +75,7 @@ const mng_backend cu_gpu = {
     .program_needs = cu_program_needs,
     .program_free = cu_program_free,
     .estimate = cu_estimate,
+    .kept_needs = 1u << CU_NEED_ARRIVED | 1u << CU_NEED_TILES_ARRIVED | 1u << CU_NEED_GEMM,
     .context_open = cu_context_open,
     .context_close = cu_context_close,
     .context_rebind = cu_context_rebind,

@@ -1,16 +1,8 @@
-/* context.c -- scratch, bindings, and the steps of one queue. A context is used by one thread at a
- * time; nothing here waits for a step. What a backend captures or records of steps is its own
+/* context.c -- bindings, and the steps of one queue. A context is used by one thread at a time;
+ * nothing here waits for a step. What a backend captures or records of steps is its own
  * (context_open, step). */
 #include "gpu_table.h"
 #include "words.h"
-
-static mn_status make_scratch(mn_context *ctx, mn_error *err) {
-    mng_context *c = mng_context_of(ctx);
-    const mng_program *p = mng_program_of(c->prog);
-    const mng_backend *b = mng_backend_of(p->dev);
-    return b->memory_alloc(p->dev, p->scratch + b->limits.slack, MNG_WRITTEN, "scratch",
-                           &c->scratch, err);
-}
 
 mn_status mng_context_create(mn_program *prog, const mn_context_params *params, mn_context **out,
                              mn_error *err) {
@@ -40,7 +32,7 @@ mn_status mng_context_create(mn_program *prog, const mn_context_params *params, 
     if (!ok)
         st = mnp_fail_memory(err, set_bytes, "a context");
     if (!st)
-        st = make_scratch(ctx, err);
+        st = mng_room_join(ctx, err);
     if (!st && b->context_open)
         st = b->context_open(ctx, err);
     if (st)
@@ -60,8 +52,7 @@ void mng_context_free(mn_context *ctx) {
     b->queue_finish(c->queue, NULL);
     if (b->context_close)
         b->context_close(ctx);
-    if (c->scratch)
-        b->memory_free(d, c->scratch);
+    mng_room_leave(ctx);
     mng_delete(d, c->symbol);
     for (uint32_t i = 0; i < mng_program_of(c->prog)->n_sets; i++)
         mng_delete(d, c->sets[i]);
@@ -151,6 +142,9 @@ mn_status mng_context_begin(mn_context *ctx, const mn_step *in, mn_error *err) {
         st = mnp_symbols(p->graph, step.values, p->symbol_max, c->symbol, err);
     if (!st)
         st = mng_enter(p->dev, err);
+    if (!st && !c->room->mem)
+        st = mnp_fail_memory(err, c->room->base + c->room->rest, "scratch");
+    c->room->used = c->room->used || !st;
     return st;
 }
 

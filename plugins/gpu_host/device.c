@@ -1,8 +1,11 @@
 /* device.c -- the plugin's entry, and its devices. A device is the backend's struct, with a base
  * that holds its names and its spare events; what was made on it is freed before it is closed. */
 #include "gpu_table.h"
+#include "queue_scratch.h"
 
 /* ---- the plugin ------------------------------------------------------------------------------ */
+static const mn_queue_scratch queue_scratch = {.size = sizeof queue_scratch};
+
 static const void *query(void *self, const char *id) {
     mng_plugin *p = self;
     const mng_backend *b = p->backend;
@@ -12,6 +15,8 @@ static const void *query(void *self, const char *id) {
         return b->moves ? b->moves : &mng_moves;
     if (!strcmp(id, MN_BACKEND_ID))
         return b->table ? b->table : &mng_table;
+    if (!strcmp(id, MN_QUEUE_SCRATCH_ID))
+        return &queue_scratch;
     return b->query ? b->query(p, id) : NULL;
 }
 

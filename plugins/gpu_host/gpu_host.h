@@ -165,6 +165,9 @@ struct mng_backend {
     mn_status (*program_lowered)(mn_program *p, const mnp_unit *lowered, mn_error *err);
     /* marks tensors that live at time i beside those of unit i's nodes (mnp_arena_live) */
     void (*program_live)(mn_program *p, uint32_t i);
+    /* bit i: need i is only for kernels, which find there what an earlier step left (counters at
+     * 0); all others are written in the step that reads them */
+    uint32_t kept_needs;
     /* adds needs of the program itself; called before the needs of its nodes */
     void (*program_needs)(mn_program *p, mng_needs *needs);
     void (*program_free)(mn_program *p); /* also of a program that is half made */
@@ -173,7 +176,8 @@ struct mng_backend {
     void (*estimate)(const mn_program *p, double streamed, mn_estimate *e);
 
     /* ---- contexts and steps: all optional ---- */
-    /* the scratch is allocated, MNG_WRITTEN: zeroes the parts that kernels expect to be zero */
+    /* the room is allocated, MNG_WRITTEN, and may be that of other contexts of the queue, between
+     * two of their steps: zeroes what kernels expect to be zero, its first room->base bytes */
     mn_status (*context_open)(mn_context *c, mn_error *err);
     void (*context_close)(mn_context *c); /* the queue is finished; also of one that is half open */
     /* called before a set is bound anew: drops what holds its addresses */

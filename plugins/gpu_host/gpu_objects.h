@@ -20,6 +20,7 @@ extern "C" {
 
 typedef struct mng_backend mng_backend;
 typedef struct mng_watch mng_watch; /* words.c */
+typedef struct mng_room mng_room;   /* scratch.c */
 typedef struct mng_run mng_run;
 typedef struct mng_unit mng_unit;
 /* A row of the backend's table of weight types. */
@@ -145,6 +146,7 @@ mn_status mng_buffer_pages(mn_buffer *b, uint64_t page_bytes, mn_error *err);
 enum { MNG_SEGMENTS = 32, MNG_SEGMENT_BYTES = 1 << 18 };
 typedef struct {
     mn_device *dev;
+    mng_room *room; /* that new contexts share; NULL: there is no context */
     mn_buffer *ring;
     uint64_t segment_bytes;   /* MNG_SEGMENT_BYTES, less where allocations are small */
     uint32_t n_segments;      /* limits.segments */
@@ -278,15 +280,19 @@ typedef struct {
     mnp_use *uses;               /* [n_tensors] */
     uint64_t *dense;             /* [n_tensors] places in the scratch of such views; else NOWHERE */
     mng_needs needs;
-    uint64_t need_at[MNG_MAX_NEEDS]; /* their places in the scratch */
+    /* their places in the scratch; those of backend.kept_needs are in front of it, where the room
+     * of the context says */
+    uint64_t need_at[MNG_MAX_NEEDS];
     uint64_t arena;
-    uint64_t scratch; /* bytes of all of it, without limits.slack */
+    uint64_t scratch; /* bytes, without limits.slack and what is in front */
 } mng_program;
 static inline mng_program *mng_program_of(const mn_program *p) {
     return (mng_program *)(uintptr_t)p;
 }
 /* Appends room to the scratch; returns its place. */
 uint64_t mng_reserve(mng_program *p, uint64_t bytes);
+/* Bytes of needs that are kept from step to step (backend.kept_needs). */
+uint64_t mng_kept_bytes(const mng_program *p);
 /* The tensor of the pages that a unit writes or reads, and the bytes of one page; -1: it has
  * none. */
 int32_t mng_memory_tensor(const mng_program *p, const mng_unit *u, uint64_t *page_bytes);
@@ -298,11 +304,23 @@ mn_status mng_compile_as(mn_device *d, const void *as, const mn_compile *c, mn_p
                          mn_error *err);
 
 /* ---- contexts -------------------------------------------------------------------------------- */
-/* Scratch, bindings, and the steps of one queue; used by one thread at a time. */
+/* Scratch of contexts of one queue, whose steps run one after another: as large as the largest
+ * program's. In front lie needs that kernels find again in the next step, of each index the largest
+ * of all programs, at one place for all of them. */
+struct mng_room {
+    void *mem;
+    uint32_t n_contexts;
+    bool used;                    /* a step knows its address: it stays as it is */
+    uint64_t kept[MNG_MAX_NEEDS]; /* bytes; 0 of what is not kept */
+    uint64_t kept_at[MNG_MAX_NEEDS];
+    uint64_t base; /* of the programs' own scratch: the bytes of all that is kept */
+    uint64_t rest; /* bytes behind it, with limits.slack */
+};
+/* Bindings, and the steps of one queue; used by one thread at a time. */
 typedef struct {
     mn_program *prog;
     mn_queue *queue;
-    void *scratch;
+    mng_room *room;
     int64_t *symbol;                /* [n_symbols] of this step */
     mn_binding *sets[MNP_MAX_SETS]; /* [n_tensors] each; the first n_sets of the program */
     bool bound[MNP_MAX_SETS];

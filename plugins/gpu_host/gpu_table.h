@@ -99,6 +99,13 @@ mn_status mng_compile(mn_device *, const mn_compile *, mn_program **, mn_error *
 void mng_program_free(mn_program *);
 mn_status mng_program_save(const mn_program *, void *, uint64_t *);
 
+/* ---- scratch.c ------------------------------------------------------------------------------- */
+/* The scratch of a new context: the queue's, if it is large enough or can still grow, else one that
+ * later contexts of the queue share. */
+mn_status mng_room_join(mn_context *, mn_error *);
+/* The queue is finished. Frees the room behind its last context. */
+void mng_room_leave(mn_context *);
+
 /* ---- context.c ------------------------------------------------------------------------------- */
 mn_status mng_context_create(mn_program *, const mn_context_params *, mn_context **, mn_error *);
 mn_status mng_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,

@@ -5,7 +5,8 @@
 
 /* ---- places ---------------------------------------------------------------------------------- */
 mng_ref mng_scratch(const mng_run *r, uint64_t at) {
-    return (mng_ref){mng_context_of(r->c)->scratch, at};
+    const mng_room *room = mng_context_of(r->c)->room;
+    return (mng_ref){room->mem, at == MNG_ABSENT ? at : room->base + at};
 }
 
 mng_ref mng_absent(const mng_run *r) {
@@ -13,6 +14,9 @@ mng_ref mng_absent(const mng_run *r) {
 }
 
 mng_ref mng_needed(const mng_run *r, uint32_t which) {
+    const mng_room *room = mng_context_of(r->c)->room;
+    if (mng_backend_of(mng_program_of(r->p)->dev)->kept_needs >> which & 1)
+        return (mng_ref){room->mem, room->kept_at[which]};
     return mng_scratch(r, mng_program_of(r->p)->need_at[which]);
 }
 

@@ -78,6 +78,15 @@ uint64_t mng_reserve(mng_program *p, uint64_t bytes) {
     return at;
 }
 
+uint64_t mng_kept_bytes(const mng_program *p) {
+    const uint32_t kept = mng_backend_of(p->dev)->kept_needs;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < MNG_MAX_NEEDS; i++)
+        if (kept >> i & 1)
+            bytes += (uint64_t)mnp_round((int64_t)p->needs.bytes[i], 256);
+    return bytes;
+}
+
 static void place_needs(mn_program *prog) {
     mng_program *p = mng_program_of(prog);
     const mng_backend *b = mng_backend_of(p->dev);
@@ -91,7 +100,8 @@ static void place_needs(mn_program *prog) {
     }
     p->scratch = (uint64_t)mnp_round((int64_t)p->arena, 256);
     for (uint32_t i = 0; i < MNG_MAX_NEEDS; i++)
-        p->need_at[i] = mng_reserve(p, p->needs.bytes[i]);
+        if (!(b->kept_needs >> i & 1))
+            p->need_at[i] = mng_reserve(p, p->needs.bytes[i]);
 }
 
 static mn_status check_nodes(const mng_program *p, mn_error *err) {
@@ -251,7 +261,7 @@ mn_status mng_estimate_as(mn_device *d, const void *as, const mn_compile *c, mn_
     double streamed;
     mn_estimate e = {.size = sizeof e, .precision = p->precision};
     e.weights = weight_bytes(p, &streamed);
-    e.scratch = p->scratch + b->limits.slack;
+    e.scratch = mng_kept_bytes(p) + p->scratch + b->limits.slack;
     e.host_pinned = (uint64_t)mng_segments(b) * MNG_SEGMENT_BYTES;
     if (p->precision == MN_PRECISION_EXACT)
         e.flags |= MN_ESTIMATE_DETERMINISTIC;

@@ -440,7 +440,7 @@ static cl_int set_args(const mng_run *r, batch *b) {
     if (!b->has_args && code == CL_SUCCESS)
         code = cl->SetKernelArg(b->object, 1, sizeof r->c->steps->arrived, &r->c->steps->arrived);
     for (uint32_t i = 0; i < ocl_step_mems(r->dev) && code == CL_SUCCESS; i++)
-        code = set_mem(cl, b, i, i < b->n_mems ? b->mems[i] : r->c->base.scratch);
+        code = set_mem(cl, b, i, i < b->n_mems ? b->mems[i] : r->c->base.room->mem);
     b->has_args = code == CL_SUCCESS;
     return code;
 }

@@ -307,6 +307,18 @@ static mn_status write_division(mn_engine *e, mn_error *err) {
 }
 
 /* ---- creation: the whole --------------------------------------------------------------------- */
+/* Of the device's segments, which may share it. */
+static uint64_t scratch_of(const mn_engine *e, uint32_t device) {
+    const bool shares = mn_device_shares_scratch(e->devices[device].record);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < e->n_segments; i++) {
+        const mn_engine_segment *s = &e->segments[i];
+        if (s->device == device)
+            sum = shares ? MN_MAX(sum, s->scratch_bytes) : sum + s->scratch_bytes;
+    }
+    return sum;
+}
+
 /* Asked first, all of them: the pages of a device depend on all of its segments. */
 static mn_status create_segments(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
@@ -326,9 +338,10 @@ static mn_status create_segments(mn_engine *e, mn_error *err) {
         mn_engine_segment *s = &e->segments[i];
         st = mn_engine_segment_create(e, s, err);
         e->weight_bytes += s->weight_bytes;
-        e->scratch_bytes += s->scratch_bytes;
         e->kept_how |= s->kept_how;
     }
+    for (uint32_t i = 0; i < e->n_devices; i++)
+        e->scratch_bytes += scratch_of(e, i);
     for (uint32_t i = 0; i < e->n_devices && !st; i++)
         st = mn_engine_memory_create(e, i, err);
     return st;

@@ -196,17 +196,17 @@ static uint32_t nodes_away(const mn_model_graph *g) {
 static uint64_t need_of_card(const divide_search *d, const mn_placement *p, const mn_model_graph *g,
                              bool *spills) {
     const uint32_t card = offer_like(p, &d->whole->offers[d->card]);
-    uint64_t need = 0;
+    mn_need_sum sum = {0};
     uint32_t n_other = 0;
     for (uint32_t k = 0; k < p->n_segments; k++) {
         const mn_segment *s = &p->segments[k];
         if (s->offer == card)
-            need += s->need;
+            mn_need_add(&p->offers[card], s, &sum);
         else
             n_other += s->node_hi - s->node_lo;
     }
     *spills = n_other > nodes_away(g);
-    return need;
+    return mn_need_total(&sum);
 }
 
 static mn_status divide_note(divide_search *d, const mn_placement *p, const mn_option *from,

@@ -491,6 +491,7 @@ static void explain_option(json_out *j, const mn_option *o) {
 /* What a device has of all its segments. */
 static void explain_total(json_out *j, const mn_placement *p, uint32_t offer) {
     mn_segment sum = {.offer = offer};
+    mn_need_sum need = {0};
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_segments; i++) {
         const mn_segment *s = &p->segments[i];
@@ -499,9 +500,8 @@ static void explain_total(json_out *j, const mn_placement *p, uint32_t offer) {
         n++;
         sum.estimate.weights += s->estimate.weights;
         sum.kv_bytes += s->kv_bytes;
-        sum.estimate.scratch += s->estimate.scratch;
+        mn_need_add(&p->offers[offer], s, &need);
         sum.boundary_bytes += s->boundary_bytes;
-        sum.need += s->need;
         sum.decode_us += s->decode_us;
         sum.prefill_us += s->prefill_us;
     }
@@ -512,9 +512,9 @@ static void explain_total(json_out *j, const mn_placement *p, uint32_t offer) {
     json_put_uint(j, "segments", n);
     json_put_uint(j, "weights", sum.estimate.weights);
     json_put_uint(j, "kv", sum.kv_bytes);
-    json_put_uint(j, "scratch", sum.estimate.scratch);
+    json_put_uint(j, "scratch", need.scratch);
     json_put_uint(j, "boundary", sum.boundary_bytes);
-    json_put_uint(j, "need", sum.need);
+    json_put_uint(j, "need", mn_need_total(&need));
     put_known(j, "free", p->offers[offer].free_bytes);
     put_num(j, "decode_us", sum.decode_us);
     put_num(j, "prefill_us", sum.prefill_us);

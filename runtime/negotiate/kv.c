@@ -58,21 +58,26 @@ static bool fits_bytes(const sizing *x, uint64_t positions) {
 }
 
 /* Whether the device of the offer has room for its share of them, for the rest of its segments, for
- * a second program's scratch, and a reserve. */
+ * a second program's scratch, and a reserve. Where contexts of a queue share it, it still is a
+ * second one if it is larger than the first, which does not grow behind its first step. */
 static bool fits_device(const sizing *x, uint32_t offer, uint64_t positions) {
     const mn_offer *o = &x->p->offers[offer];
     const uint64_t free_bytes = o->free_bytes;
     const bool host = !strcmp(o->record->info.mem_pool, "host");
     uint64_t need = free_bytes / (host ? RESERVE_PART_HOST : RESERVE_PART);
+    mn_need_sum sum = {0};
     for (uint32_t k = 0; k < x->p->n_segments; k++) {
         const mn_segment *s = &x->p->segments[k];
         if (s->offer != offer)
             continue;
-        const uint64_t rest = s->need - s->kv_bytes + s->estimate.scratch;
-        if (!mn_add_u64(need, rest, &need) ||
+        mn_segment rest = *s;
+        rest.need -= s->kv_bytes;
+        if (!mn_need_add(o, &rest, &sum) ||
             !mn_add_u64(need, segment_bytes(x->p, k, x->g, x->r, positions), &need))
             return false;
     }
+    if (!mn_add_u64(need, sum.scratch, &need) || !mn_add_u64(need, mn_need_total(&sum), &need))
+        return false;
     return !free_bytes || need <= free_bytes;
 }
 

@@ -63,6 +63,16 @@ mn_status mn_segment_question(const mn_offer *o, const mn_model_graph *g, mn_nod
                               const int64_t *symbols, mn_question *out, mn_error *err);
 /* maxima; MN_SYM_PAGES is n_pages */
 void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max);
+/* What segments of one device need together: scratch of one queue may be one for all of them
+ * (mn_device_shares_scratch). */
+typedef struct {
+    uint64_t rest, scratch;
+} mn_need_sum;
+/* false: more than can be counted. */
+bool mn_need_add(const mn_offer *o, const mn_segment *s, mn_need_sum *sum);
+static inline uint64_t mn_need_total(const mn_need_sum *sum) {
+    return sum->rest + sum->scratch;
+}
 /* Entries of a slot's row of the page tables: of the group with the smallest pages. */
 int64_t mn_segment_row(const mn_segment *s, const mn_request *r);
 /* Class and KV type by the estimate of the nodes [lo, hi). Fills o->precision, k_dtype, v_dtype. */

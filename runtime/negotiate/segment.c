@@ -225,6 +225,17 @@ static void share_weights(const mn_offer *o, const mn_model_graph *g, const mn_r
     s->estimate.import_peak = 0;
 }
 
+bool mn_need_add(const mn_offer *o, const mn_segment *s, mn_need_sum *sum) {
+    const uint64_t scratch = s->estimate.scratch;
+    uint64_t all;
+    if (mn_device_shares_scratch(o->record))
+        sum->scratch = MN_MAX(sum->scratch, scratch);
+    else if (!mn_add_u64(sum->scratch, scratch, &sum->scratch))
+        return false;
+    return mn_add_u64(sum->rest, s->need - scratch, &sum->rest) &&
+           mn_add_u64(sum->rest, sum->scratch, &all);
+}
+
 /* State of the adapters that the nodes read, all of which the host allocates. */
 static bool add_adapters(const mn_graph *g, const mn_segment *s, uint64_t *need) {
     bool fits = true;

@@ -131,11 +131,11 @@ static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **ou
 
 /* Adds what the device bounds for segment s; false = it refuses, and why, or it is beyond
  * counting. */
-static bool add_need(planner *p, mn_segment *s, uint64_t *need, char *why, size_t cap) {
+static bool add_need(planner *p, mn_segment *s, mn_need_sum *sum, char *why, size_t cap) {
     mn_offer *o = &p->offers[s->offer];
     mn_error e = MN_ERROR_INIT;
     if (!mn_segment_ask(o, p->g, p->r, s, &e))
-        return mn_add_u64(*need, s->need + s->boundary_bytes, need);
+        return mn_need_add(o, s, sum) && mn_add_u64(sum->rest, s->boundary_bytes, &sum->rest);
     mn_fail_plain(&e);
     snprintf(why, cap, "%.95s: %.290s", o->record->name, e.msg);
     return false;
@@ -144,18 +144,17 @@ static bool add_need(planner *p, mn_segment *s, uint64_t *need, char *why, size_
 /* Bytes that the device of offer d would need for what trial gives it; UINT64_MAX with a reason =
  * it refuses. */
 static mn_status need_of(planner *p, uint32_t d, uint64_t *need, char *why, size_t cap) {
+    mn_need_sum sum = {0};
     mn_segment *s;
     uint32_t n;
     bool counted = true;
     mn_status st = runs_of(p, p->trial, &s, &n);
     if (!st)
         st = mn_boundaries(p->offers, p->g, p->r, s, n, NULL, p->err);
-    *need = 0;
     for (uint32_t k = 0; k < n && !st && counted; k++)
         if (s[k].offer == d)
-            counted = add_need(p, &s[k], need, why, cap);
-    if (!counted)
-        *need = UINT64_MAX;
+            counted = add_need(p, &s[k], &sum, why, cap);
+    *need = counted ? mn_need_total(&sum) : UINT64_MAX;
     mn_free(s);
     return st;
 }

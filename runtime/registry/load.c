@@ -4,6 +4,7 @@
  * read before its size says that it is there. What is wrong with a plugin is a status and a
  * sentence of the record; functions return false, or an error, for lack of memory alone. */
 #include "registry/internal.h"
+#include "queue_scratch.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -228,6 +229,7 @@ static bool find_tables(mn_plugin_record *rec) {
         return false;
     rec->profile = profile;
     rec->group = group;
+    rec->shares_scratch = backend && p->query(p->self, MN_QUEUE_SCRATCH_ID);
     rec->backend = backend;
     rec->loader = loader;
     if (loader)

@@ -73,6 +73,7 @@ typedef struct {
     const mn_loader *loader;
     const mn_profile *profile; /* beside the backend; NULL also = has none */
     const mn_group *group;     /* the same; id_bytes at most MN_MAX_GROUP_ID */
+    bool shares_scratch;       /* contexts of one queue do (queue_scratch.h) */
     mn_patterns patterns;      /* the loader's */
     mn_vendor_types types;     /* of its own, loader's and backend's alike; n 0 = none */
     void *handle;
@@ -107,6 +108,11 @@ typedef struct {
     const char *_Atomic reason;
     char text[400]; /* what reason points to from the start; not for readers */
 } mn_device_record;
+
+/* Whether contexts of one queue of the device have one scratch, of the largest of them. */
+static inline bool mn_device_shares_scratch(const mn_device_record *d) {
+    return d->plugin->shares_scratch && !d->n_members;
+}
 
 /* How calls into plugins are watched, and whether crashes are written to the journal. */
 typedef struct {

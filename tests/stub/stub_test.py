@@ -550,6 +550,22 @@ def test_run_beside():
     assert divided >= 8 and whole * 2 < divided, (divided, whole)  # one for each of 4 layers in each step
 
 
+def test_memory_of_segments():
+    """Segments of one queue share their scratch: what `--explain` states of the toy's memory is within 3 % of the most that it had in use."""
+    with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
+        for name in "gpt-oss", "qwen3-next":
+            for flag in (["--cpu-moe"], ["--n-gpu-experts", "2"]):
+                flags = ["-m", os.path.join(DATA, "fixtures", name), "--device", "gpu_toy,reference", "-c", "256", *flag]
+                placement = minerva("devices", "--explain", "--json", *flags, env=f.env).json()["placement"]
+                total = next(d for d in placement["devices"] if d["device"] == "gpu_toy:0")
+                segments = [s for s in placement["segments"] if s["device"] == "gpu_toy:0"]
+                assert len(segments) == total["segments"] >= 5, segments
+                equal(total["scratch"], max(s["scratch"] for s in segments))
+                log = minerva("run", *flags, "--prompt-ids", "1,2,3", "-n", "2", "-v", env=f.env).err
+                peak = int(re.search(r"toy: at most (\d+) bytes", log)[1])
+                assert 0.97 * peak <= total["need"] <= 1.03 * peak, (name, flag, peak, total)
+
+
 def test_run_refused():
     """It said yes to everything and does not compile: the next one does, with one line."""
     with only("refuse") as f:

@@ -293,6 +293,131 @@ static void the_lost_are_told(void **state) {
     h_host_option(NULL, NULL);
 }
 
+/* ---- scratch --------------------------------------------------------------------------------- */
+/* A sum of so many rows, whose scratch is its result's room. */
+typedef struct {
+    op_case *c;
+    mn_program *program;
+    uint64_t scratch;
+    int64_t values[CASE_SYMBOLS];
+} sum;
+
+static sum sum_open(const pair *o, int64_t rows) {
+    sum s = {.c = case_random(MN_OP_ADD, MN_F32, &(op_shape){.rows = rows, .k = 256}, 1)};
+    mn_compile ask = case_question(s.c, MN_PRECISION_EXACT);
+    mn_estimate e = {.size = sizeof e};
+    for (uint32_t i = 0; i < s.c->g.n_symbols; i++)
+        s.values[i] = s.c->sym[i].max;
+    ask.symbol_max = s.values;
+    assert_int_equal(o->p.be->estimate(o->p.dev, &ask, &e, &err), MN_OK);
+    assert_int_equal(o->p.be->compile(o->p.dev, &ask, &s.program, &err), MN_OK);
+    s.scratch = e.scratch;
+    return s;
+}
+
+static void sum_close(const pair *o, const sum *s) {
+    o->p.be->program_free(s->program);
+    case_free(s->c);
+}
+
+static mn_context *context_of(const pair *o, const sum *s, mn_queue *q) {
+    mn_context *context;
+    assert_int_equal(mn_usual_context(o->p.be, s->program, q, &context, &err), MN_OK);
+    return context;
+}
+
+static uint64_t used_by(const pair *o) {
+    uint64_t free_bytes;
+    uint64_t total;
+    assert_int_equal(o->p.be->device_memory(o->p.dev, &free_bytes, &total, &err), MN_OK);
+    return total - free_bytes;
+}
+
+/* What the toy takes for so many bytes: whole units of 256, one in front. */
+static uint64_t block(uint64_t bytes) {
+    return (bytes + 255) / 256 * 256 + 256;
+}
+
+/* One step, with the buffer as all three operands. */
+static void step_of(const pair *o, const sum *s, mn_context *context, mn_buffer *b) {
+    mn_binding at[3];
+    mn_event *done = NULL;
+    for (uint32_t i = 0; i < 3; i++)
+        at[i] = (mn_binding){.tensor = i, .buffer = b, .offset = 4096 * i, .bytes = 4096};
+    assert_int_equal(o->p.be->context_bind(context, 0, at, 3, sizeof *at, &err), MN_OK);
+    assert_int_equal(mn_usual_execute(o->p.be, context, 0, s->values, &done, &err), MN_OK);
+    assert_int_equal(o->p.be->wait(done, UINT64_MAX, &err), MN_OK);
+    o->p.be->event_free(done);
+}
+
+/* Contexts of a queue have one scratch, of the largest; once a step knows where it lies it does not
+ * grow, and a context that needs more gets another, which later ones share. */
+static void one_scratch_of_a_queue(void **state) {
+    pair o;
+    (void)state;
+    pair_open(&o);
+    mn_queue *second;
+    assert_int_equal(mn_usual_queue(o.p.be, o.p.dev, &second, &err), MN_OK);
+    assert_non_null(o.p.api->query(o.p.api->self, "mn.x.scratch/1"));
+    mn_buffer *b = buffer_of(&o, o.p.dev, 3 * 4096, MN_MEM_DEVICE);
+    const sum s[] = {sum_open(&o, 4), sum_open(&o, 64), sum_open(&o, 256)};
+    assert_true(s[0].scratch < s[1].scratch && s[1].scratch < s[2].scratch);
+    const uint64_t before = used_by(&o);
+    mn_context *c[6];
+    c[0] = context_of(&o, &s[0], o.p.queue);
+    assert_int_equal(used_by(&o) - before, block(s[0].scratch));
+    c[1] = context_of(&o, &s[1], o.p.queue); /* grows */
+    assert_int_equal(used_by(&o) - before, block(s[1].scratch));
+    step_of(&o, &s[0], c[0], b);
+    c[2] = context_of(&o, &s[0], o.p.queue); /* is small enough */
+    assert_int_equal(used_by(&o) - before, block(s[1].scratch));
+    c[3] = context_of(&o, &s[2], o.p.queue); /* is not, behind a step */
+    assert_int_equal(used_by(&o) - before, block(s[1].scratch) + block(s[2].scratch));
+    c[4] = context_of(&o, &s[1], o.p.queue); /* in the new one */
+    step_of(&o, &s[0], c[0], b);
+    assert_int_equal(used_by(&o) - before, block(s[1].scratch) + block(s[2].scratch));
+    c[5] = context_of(&o, &s[0], second); /* another queue's */
+    assert_int_equal(used_by(&o) - before,
+                     block(s[0].scratch) + block(s[1].scratch) + block(s[2].scratch));
+    for (int i = 0; i < 3; i++)
+        o.p.be->context_free(c[i]);
+    assert_int_equal(used_by(&o) - before, block(s[0].scratch) + block(s[2].scratch));
+    for (int i = 3; i < 6; i++)
+        o.p.be->context_free(c[i]);
+    assert_int_equal(used_by(&o), before);
+    for (int i = 0; i < 3; i++)
+        sum_close(&o, &s[i]);
+    o.p.be->buffer_free(b);
+    o.p.be->queue_free(second);
+    pair_close(&o);
+}
+
+/* A scratch that finds no room to grow stays what it was. */
+static void scratch_without_room(void **state) {
+    pair o;
+    mn_context *large = NULL;
+    (void)state;
+    pair_open(&o);
+    const sum s[] = {sum_open(&o, 4), sum_open(&o, 65536)};
+    mn_context *small = context_of(&o, &s[0], o.p.queue);
+    const uint64_t used = used_by(&o);
+    uint64_t free_bytes;
+    uint64_t total;
+    assert_int_equal(o.p.be->device_memory(o.p.dev, &free_bytes, &total, &err), MN_OK);
+    mn_buffer *all = buffer_of(&o, o.p.dev, free_bytes - s[1].scratch / 2, MN_MEM_DEVICE);
+    mn_buffer *b = buffer_of(&o, o.p.dev, 3 * 4096, MN_MEM_DEVICE);
+    assert_int_equal(mn_usual_context(o.p.be, s[1].program, o.p.queue, &large, &err),
+                     MN_OUT_OF_MEMORY);
+    step_of(&o, &s[0], small, b);
+    o.p.be->buffer_free(all);
+    o.p.be->buffer_free(b);
+    assert_int_equal(used_by(&o), used);
+    o.p.be->context_free(small);
+    for (int i = 0; i < 2; i++)
+        sum_close(&o, &s[i]);
+    pair_close(&o);
+}
+
 /* A table that is longer than gpu_host has room for is no plugin. */
 static void tables_too_long(void **state) {
     const mng_backend ops = {.id = "long", .n_ops = MNG_MAX_OPS + 1};
@@ -315,6 +440,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(events_again),
         cmocka_unit_test(events_are_told),
         cmocka_unit_test(the_lost_are_told),
+        cmocka_unit_test(one_scratch_of_a_queue),
+        cmocka_unit_test(scratch_without_room),
         cmocka_unit_test(tables_too_long),
     };
     if (argc != 2)

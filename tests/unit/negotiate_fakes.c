@@ -528,12 +528,14 @@ void check_placement(const mn_placement *p) {
         if (cache_layer(i) >= 0 && cache_layer(i) == cache_layer(i - 1))
             assert_string_equal(at_node(p, i), at_node(p, i - 1));
     for (uint32_t i = 0; i < p->n_offers; i++) {
-        uint64_t sum = 0;
-        for (uint32_t k = 0; k < p->n_segments; k++)
-            sum += p->segments[k].offer == i ? p->segments[k].need : 0;
-        assert_true(!p->offers[i].free_bytes || sum <= p->offers[i].free_bytes);
+        mn_need_sum sum = {0};
+        for (uint32_t k = 0; k < p->n_segments; k++) {
+            if (p->segments[k].offer == i)
+                assert_true(mn_need_add(&p->offers[i], &p->segments[k], &sum));
+        }
+        assert_true(!p->offers[i].free_bytes || mn_need_total(&sum) <= p->offers[i].free_bytes);
         assert_true(*mn_outcome_name(p->offers[i].outcome));
-        if (sum)
+        if (mn_need_total(&sum))
             assert_int_equal(p->offers[i].outcome, MN_OUTCOME_CHOSEN);
     }
     assert_non_null(p->why);

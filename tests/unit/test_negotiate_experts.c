@@ -451,6 +451,27 @@ static void test_divided(void **state) {
     mn_placement_free(&p);
 }
 
+/* Scratch of segments counts once where contexts of a queue share it: a card then has room for all
+ * but the experts, which it lacks else. */
+static void test_shared_scratch(void **state) {
+    enum { ROW = 1 << 16, ROWS = 4 };
+    const uint64_t scratch = (1 << 10) + ROWS * ROW; /* of each segment */
+    uint32_t on_cpu[2] = {0};
+    (void)state;
+    for (int shares = 0; shares < 2; shares++) {
+        INSTALL_CARD(need_without(N_LAYERS) + 2 * scratch, 100, 20);
+        records[0].shares_scratch = shares;
+        row_scratch = ROW;
+        mn_placement p = fixed("gpu,cpu", N_LAYERS);
+        for (uint32_t i = 0; i < n_nodes; i++)
+            on_cpu[shares] += !strcmp(at_node(&p, i), "cpu");
+        if (shares)
+            experts_on_cpu(&p, 0, N_LAYERS);
+        mn_placement_free(&p);
+    }
+    assert_true(on_cpu[0] > on_cpu[1]);
+}
+
 /* A card without a queue of its own has nothing to do meanwhile. */
 static void test_not_beside(void **state) {
     const mn_model_graph *g;
@@ -551,6 +572,6 @@ int main(void) {
         cmocka_unit_test(test_device_memory),   cmocka_unit_test(test_what_fits),
         cmocka_unit_test(test_sixty),           cmocka_unit_test(test_divided),
         cmocka_unit_test(test_not_beside),      cmocka_unit_test(test_divided_options),
-        cmocka_unit_test(test_sixty_divided)};
+        cmocka_unit_test(test_sixty_divided),   cmocka_unit_test(test_shared_scratch)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }

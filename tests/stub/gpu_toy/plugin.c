@@ -37,6 +37,7 @@ static mn_status device_open(mng_plugin *p, uint32_t i, mn_device *d, mn_error *
 }
 
 static void device_close(mn_device *d) {
+    mng_log(d->base.host, MN_LOG_INFO, "toy: at most %" PRIu64 " bytes were in use", d->peak);
     if (d->kernel_us > 0)
         mng_log(d->base.host, MN_LOG_INFO, "toy: %" PRId64 " writes while kernels were under way",
                 d->n_beside);
@@ -86,6 +87,9 @@ static mn_status memory_alloc(mn_device *d, uint64_t bytes, uint32_t how, const 
         __atomic_sub_fetch(&d->used, all, __ATOMIC_RELAXED);
         return mng_fail_room(&e, bytes, TOY_MEMORY - (used - all), TOY_MEMORY, err, what);
     }
+    pthread_mutex_lock(&d->base.lock);
+    d->peak = used > d->peak ? used : d->peak;
+    pthread_mutex_unlock(&d->base.lock);
     memset(block, how == MNG_ZEROED ? 0 : 0xff, all); /* what is read too early is NaN */
     memcpy(block, &all, sizeof all);
     *mem = block + ALIGN;

@@ -31,6 +31,7 @@ struct toy_told {
 struct mn_device {
     mng_device base;
     uint64_t used;      /* atomic: bytes of device memory */
+    uint64_t peak;      /* the most of it; under base.lock */
     int64_t lost_after; /* kernels; then the device is lost. The option of that name; -1: never */
     int64_t n_kernels;  /* atomic: that ran */
     int64_t kernel_us;  /* that each takes at least. The option of that name; 0: no time */
