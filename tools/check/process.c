@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #define N_DESCRIPTORS 1024
+#define MAX_NAMES 16384
 
 typedef struct {
     struct sigaction action[NSIG];
@@ -31,7 +32,8 @@ typedef struct {
     int rounding;
     uint32_t fp_mode;
     char locale[256];
-    uint64_t environment; /* all of it, in order */
+    uint64_t environment;      /* all of it, in order */
+    char variables[MAX_NAMES]; /* "A=1", 0, "B=2", 0, 0: as much as there is room for */
     locale_t thread_locale;
     uint8_t descriptor[N_DESCRIPTORS]; /* 1 = open */
 } process_state;
@@ -58,6 +60,23 @@ static uint64_t environment_now(void) {
     return h;
 }
 
+static void copy_variables(char to[MAX_NAMES]) {
+    size_t at = 0;
+    for (char **e = environ; e && *e && at + strlen(*e) + 2 < MAX_NAMES; e++) {
+        memcpy(to + at, *e, strlen(*e) + 1);
+        at += strlen(*e) + 1;
+    }
+    to[at] = 0;
+}
+
+/* The variable of this name in a copy, as "A=1"; NULL = it is not there. */
+static const char *find_variable(const char *in, const char *variable) {
+    const size_t n = strcspn(variable, "=") + 1;
+    while (*in && strncmp(in, variable, n) != 0)
+        in += strlen(in) + 1;
+    return *in ? in : NULL;
+}
+
 static mode_t umask_now(void) {
     const mode_t m = umask(077);
     umask(m);
@@ -77,6 +96,7 @@ static void read_state(process_state *s) {
     snprintf(s->locale, sizeof s->locale, "%s", setlocale(LC_ALL, NULL));
     s->thread_locale = uselocale((locale_t)0);
     s->environment = environment_now();
+    copy_variables(s->variables);
     for (int i = 0; i < N_DESCRIPTORS; i++)
         s->descriptor[i] = fcntl(i, F_GETFD) >= 0;
 }
@@ -105,6 +125,23 @@ static void diff_signals(const process_state *was, const process_state *is, char
     }
 }
 
+static void diff_environment(const process_state *was, const process_state *is, char *text,
+                             size_t n) {
+    if (was->environment == is->environment)
+        return;
+    snprintf(text, n, "the environment is another one (setenv, putenv, unsetenv)");
+    for (const char *e = is->variables; *e; e += strlen(e) + 1) {
+        const char *before = find_variable(was->variables, e);
+        if (!before)
+            snprintf(text, n, "the environment has %.200s, which was not there", e);
+        else if (strcmp(before, e))
+            snprintf(text, n, "the environment has %.200s, and had %.200s", e, before);
+    }
+    for (const char *e = was->variables; *e; e += strlen(e) + 1)
+        if (!find_variable(is->variables, e))
+            snprintf(text, n, "the environment lacks %.200s, which was there", e);
+}
+
 static void diff_modes(const process_state *was, const process_state *is, char *text, size_t n) {
     if (strcmp(was->folder, is->folder))
         snprintf(text, n, "the working folder is %.200s, and was %.200s", is->folder, was->folder);
@@ -122,8 +159,6 @@ static void diff_modes(const process_state *was, const process_state *is, char *
         snprintf(text, n, "the locale is %.200s, and was %.200s", is->locale, was->locale);
     else if (was->thread_locale != is->thread_locale)
         snprintf(text, n, "the thread has another locale");
-    else if (was->environment != is->environment)
-        snprintf(text, n, "the environment is another one (setenv, putenv, unsetenv)");
 }
 
 static void diff_descriptors(const process_state *was, const process_state *is, char *text,
@@ -152,6 +187,8 @@ static void after_state(void *arg, const char *name) {
     diff_signals(&w->was, &is, text, sizeof text);
     if (!text[0])
         diff_modes(&w->was, &is, text, sizeof text);
+    if (!text[0])
+        diff_environment(&w->was, &is, text, sizeof text);
     if (!text[0] && w->descriptors)
         diff_descriptors(&w->was, &is, text, sizeof text);
     if (text[0])
