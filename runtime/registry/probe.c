@@ -17,6 +17,7 @@
 
 #define GRACE_NS 1000000000u /* for minerva-probe to say itself that a plugin hangs */
 #define ENTRY_MS 50          /* the contract */
+#define REMEMBER_HANG_S 3600u
 
 extern char **environ;
 
@@ -286,12 +287,16 @@ static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_pro
     return enough_memory ? MN_OK : mn_fail_memory(err, run->n * sizeof *run->fds);
 }
 
-/* A hang is remembered as long as nobody is willing to wait longer. */
+/* A hang is remembered for an hour, and as long as nobody is willing to wait longer: a driver may
+ * have been slow because the machine was busy. */
 static bool remembered(const mn_probe_cache *cache, mn_probe_candidate *c, uint64_t timeout_ns) {
     c->cached = mn_probe_cache_find(cache, &c->file, &c->report);
     const uint64_t waited_ms = mn_report_number(&c->report, "ms");
+    const uint32_t now_s = (uint32_t)(mn_now_ns() / 1000000000u); /* age: modulo 2^32 */
+    const uint32_t age_s = now_s - mn_report_number(&c->report, "hung_at_s");
     const bool hung = mn_report_status(&c->report) == MN_RECORD_HUNG;
-    if (c->cached && hung && (waited_ms + 1) * 1000000 <= timeout_ns) {
+    const bool more_time = (waited_ms + 1) * 1000000 <= timeout_ns;
+    if (c->cached && hung && (more_time || age_s > REMEMBER_HANG_S)) {
         mn_text_free(&c->report);
         c->cached = false;
     }

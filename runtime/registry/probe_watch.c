@@ -404,6 +404,8 @@ static void put_ms(watcher *w) {
     const bool hung = mn_report_status(&w->report) == MN_RECORD_HUNG;
     const uint64_t ns = hung ? w->rq->timeout_ns : mn_now_ns() - w->rq->begin_ns;
     mn_report_put(&w->report, "ms", "%" PRIu64, ns / 1000000);
+    if (hung)
+        mn_report_put(&w->report, "hung_at_s", "%" PRIu32, (uint32_t)(mn_now_ns() / 1000000000u));
 }
 
 /* When the watch ends; 0 = there is none, or it is over. */

@@ -5,6 +5,7 @@
 #include "world.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 
 static void open_probing(world *w, const char *dir, const char *timeout, const char *cache) {
@@ -183,6 +184,37 @@ static void remembered(void **state) {
     assert_int_equal(n_kept(dir), 0);
 }
 
+/* The one hang that is kept in the folder happened so many seconds earlier. */
+static void make_older(const char *dir, uint32_t seconds) {
+    static const char key[] = "hung_at_s\t";
+    char path[1200], text[65536];
+    size_t found = 0;
+    DIR *d = opendir(unit_path(dir, "cache/minerva/probe"));
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", unit_path(dir, "cache/minerva/probe"), e->d_name);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        const size_t n = fread(text, 1, sizeof text - 1, f);
+        fclose(f);
+        text[n] = 0;
+        char *at = strstr(text, key);
+        if (!at)
+            continue;
+        char *value = at + strlen(key), *rest;
+        const uint32_t then = (uint32_t)strtoul(value, &rest, 10) - seconds;
+        f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "%.*s%" PRIu32 "%s", (int)(value - text), text, then, rest);
+        fclose(f);
+        found++;
+    }
+    closedir(d);
+    assert_int_equal(found, 1);
+}
+
 /* Beside the one that hangs nothing else is asked: seconds are little time on a busy machine. */
 static void remembered_hang(void **state) {
     const char *dir = *state;
@@ -196,6 +228,9 @@ static void remembered_hang(void **state) {
     close_world(&w);
     cached_is(dir, "hang_entry.so", "2.2", true);
     cached_is(dir, "hang_entry.so", "3", false); /* somebody is willing to wait longer */
+    cached_is(dir, "hang_entry.so", "3", true);
+    make_older(dir, 3601);
+    cached_is(dir, "hang_entry.so", "3", false); /* the machine was busy, perhaps */
     cached_is(dir, "hang_entry.so", "3", true);
 }
 
