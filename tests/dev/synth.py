@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Writes a model of the shape of a published one with random weights: what benchmarks of docs/performance.md and docs/lab run.
 
-  synth.py SHAPE TYPE OUT [--layers N] [--jobs N] [--seed S]
+  synth.py SHAPE TYPE OUT [--layers N] [--mtp] [--jobs N] [--seed S]
   synth.py SHAPE lora OUT [--layers N] [--count N] [--rank R]
   synth.py --list
 
 TYPE is that of the matrices. Those of GGUF (OUT is a file): f32, f16, bf16 and every quantised type. Experts of gpt-oss are mxfp4 in any case; vectors,
 routers and convolutions are f32. Those of dense models in Hugging Face layout (OUT is a folder): f8 (a scale for each row, as compressed-tensors), f8_128
 (in blocks of 128, as DeepSeek), nvfp4_folder (ModelOpt), w4a16 and w8a8 (compressed-tensors), nf4 (bitsandbytes), mlx2 to mlx8, mxfp8 (MLX). lora: OUT is a
-folder of N adapters of all matrices, OUT/0, OUT/1 and so on.
+folder of N adapters of all matrices, OUT/0, OUT/1 and so on. --mtp: a draft head behind the layers of qwen3-next-80b-a3b or qwen3.6-27b.
 Blocks are drawn, not quantised from floats, with scales that keep activations finite: a file is written as fast as the disk takes it (several
 processes write parts of it). Tensors above 64 MB repeat a random part, so that equal experts are no cache hits but equal bytes. The vocabulary
 is a dummy of the right size; folders have none. Needs numpy.
@@ -147,13 +147,18 @@ def tensors(s, t):
         yield "output.weight", (s["vocab"], s["dim"]), t
     yield "output_norm.weight", (s["dim"],), "ones"
     behind = "post_attention_norm" if s["arch"] in ("gpt-oss", "qwen3next", "qwen35") else "ffn_norm"
-    for i in range(s["layers"]):
+    for i in range(s["layers"] + s["mtp"]):
         p = "blk.%d." % i
+        is_head = i >= s["layers"]
         yield p + "attn_norm.weight", (s["dim"],), "ones"
         yield p + behind + ".weight", (s["dim"],), "ones"
         attends = latent_attention if "latent" in s else attention
-        yield from attends(s, p, t) if s.get("attends", lambda _: True)(i) else recurrence(s, p, t)
+        yield from attends(s, p, t) if is_head or s.get("attends", lambda _: True)(i) else recurrence(s, p, t)
         yield from feed_forward(s, p, t, i < s.get("dense", 0))
+        if is_head:
+            yield p + "nextn.eh_proj.weight", (s["dim"], 2 * s["dim"]), t
+            for norm in ("enorm", "hnorm", "shared_head_norm"):
+                yield p + "nextn." + norm + ".weight", (s["dim"],), "ones"
 
 
 def kind_of(kind, shape):
@@ -200,7 +205,7 @@ def metadata(name, s):
     attends = s.get("attends", lambda _: True)
     heads_kv = [s["kv"] if attends(i) else 0 for i in range(s["layers"])]
     m = {"general.architecture": s["arch"], "general.name": name, a + "vocab_size": s["vocab"], a + "context_length": s["context"],
-         a + "embedding_length": s["dim"], a + "block_count": s["layers"], a + "feed_forward_length": s["ffn"],
+         a + "embedding_length": s["dim"], a + "block_count": s["layers"] + s["mtp"], a + "feed_forward_length": s["ffn"],
          a + "attention.head_count": s["heads"], a + "attention.head_count_kv": heads_kv if s["arch"] == "granitehybrid" else s["kv"],
          a + "attention.key_length": s["head"], a + "attention.value_length": s.get("head_v", s["head"]), a + "attention.layer_norm_rms_epsilon": 1e-6,
          a + "rope.freq_base": s["theta"], a + "rope.dimension_count": s.get("rotary", s["head"])}
@@ -226,6 +231,8 @@ def metadata(name, s):
         m.update({a + "embedding_scale": 1.0, a + "residual_scale": 0.22, a + "attention.scale": 1.0 / s["head"], a + "logit_scale": 1.0,
                   a + "rope.scaling.finetuned": False})
         del m[a + "expert_weights_norm"]
+    if s["mtp"]:
+        m[a + "nextn_predict_layers"] = s["mtp"]
     if s["arch"] == "qwen35":
         m[a + "rope.dimension_sections"] = [11, 11, 10, 0]
     if "window" in s:
@@ -259,6 +266,7 @@ def main():
     p.add_argument("type", choices=[*draw.GGUF, *synth_folder.FORMS, "lora"])
     p.add_argument("out")
     p.add_argument("--layers", type=int)
+    p.add_argument("--mtp", action="store_true")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--count", type=int, default=1, help="of adapters")
@@ -266,6 +274,9 @@ def main():
     a = p.parse_args()
     s = dict(SHAPES[a.shape])
     s["layers"] = a.layers or s["layers"]
+    s["mtp"] = int(a.mtp)
+    if a.mtp and not (a.type in draw.GGUF and s["arch"] in ("qwen3next", "qwen35")):
+        sys.exit("--mtp: %s of type %s has no draft head; qwen3-next-80b-a3b and qwen3.6-27b in a type of GGUF have one" % (a.shape, a.type))
     if a.type in draw.GGUF:
         write(a.shape, s, a.type, a.out, a.seed, a.jobs)
     elif s["arch"] != "llama":
