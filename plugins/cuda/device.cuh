@@ -17,11 +17,28 @@ __device__ __forceinline__ void cu_next() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ float warp_sum(float s) {
+/* Of all lanes of a warp, for each of them. */
+template <class T> __device__ __forceinline__ T warp_sum(T s) {
 #pragma unroll
     for (int o = 16; o; o >>= 1)
         s += __shfl_xor_sync(~0u, s, o);
     return s;
+}
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+    for (int o = 16; o; o >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+/* Of the lanes below and this one. */
+__device__ __forceinline__ int warp_sum_until(int v) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        const int below = __shfl_up_sync(~0u, v, o);
+        v += lane >= o ? below : 0;
+    }
+    return v;
 }
 /* docs/ops.md, ACT. silu: x / (1 + exp(-alpha x)). A relu leaves NaN as it is. */
 __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {

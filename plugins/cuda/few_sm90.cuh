@@ -178,11 +178,7 @@ __device__ __forceinline__ few_part few_part_of(const cu_linear &a, const few_jo
 /* The sum of n over the threads before this one, and over all of them. warps: an int for each. */
 __device__ __forceinline__ int few_before(int n, int *warps, int *all) {
     const int warp = threadIdx.x / 32;
-    int sum = n;
-    for (int o = 1; o < 32; o *= 2) {
-        const int other = __shfl_up_sync(~0u, sum, o);
-        sum += threadIdx.x % 32 >= o ? other : 0;
-    }
+    const int sum = warp_sum_until(n);
     if (threadIdx.x % 32 == 31)
         warps[warp] = sum;
     __syncthreads();

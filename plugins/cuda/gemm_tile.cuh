@@ -21,17 +21,13 @@ __device__ __forceinline__ void gemm_starts(const gemm_args &a, int height, int 
     int total = 0;
     for (int base = 0; base < a.n_groups; base += 32) {
         const int g = base + lane;
-        int sum = 0;
+        int own = 0;
         if (g < a.n_groups) {
             const int end = __ldcg(a.offsets + g + 1);
             const int rows = end - __ldcg(a.offsets + g);
-            sum = (rows + height - 1) / height;
+            own = (rows + height - 1) / height;
         }
-#pragma unroll
-        for (int o = 1; o < 32; o *= 2) {
-            const int before = __shfl_up_sync(~0u, sum, o);
-            sum += lane >= o ? before : 0;
-        }
+        const int sum = warp_sum_until(own);
         if (g < a.n_groups)
             starts[g + 1] = total + sum;
         total += __shfl_sync(~0u, sum, 31);

@@ -74,16 +74,6 @@ __device__ __forceinline__ latent_seq seq_of_lane(const latent_seq &q, int lane)
     r.pages = __shfl_sync(~0u, q.pages, lane);
     return r;
 }
-/* Of lower lanes and this one. */
-__device__ __forceinline__ int sum_until(int v) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-        const int before = __shfl_sync(~0u, v, max(lane - o, 0));
-        v += lane >= o ? before : 0;
-    }
-    return v;
-}
 __device__ __forceinline__ int lowest_lane(unsigned lanes) {
     return __popc((lanes & (0u - lanes)) - 1);
 }
@@ -99,14 +89,12 @@ __device__ __forceinline__ int rest_slices(const latent_seq &q, int share) {
 __device__ __forceinline__ int share_of(const cu_latent &p, const latent_seq &mine) {
     if (!p.sharing)
         return INT_MAX;
-    int total = 0;
+    int own = 0;
     for (int s = 0; s < p.a.n_seqs; s += 32) {
         const latent_seq q = s ? seq_at(p, s + threadIdx.x % 32) : mine;
-        total += q.tiles * q.pages;
+        own += q.tiles * q.pages;
     }
-#pragma unroll
-    for (int o = 16; o; o >>= 1)
-        total += __shfl_xor_sync(~0u, total, o);
+    const int total = warp_sum(own);
     int share = (total + p.sharing - 1) / p.sharing;
     if (share > LONG)
         share = (total + 2 * p.sharing - 1) / (2 * p.sharing);
@@ -150,7 +138,7 @@ __device__ __forceinline__ bool find_slice(const cu_latent &p, int index, latent
         for (int s = 0; s < p.a.n_seqs; s += 32) {
             const latent_seq q = s ? seq_at(p, s + lane) : mine;
             const int own = rest ? rest_slices(q, share) : whole_slices(q, share);
-            const int until = sum_until(own);
+            const int until = warp_sum_until(own);
             const int left = index - (until - own);
             const unsigned found = __ballot_sync(~0u, left >= 0 && left < own);
             if (found) {
@@ -496,8 +484,8 @@ __device__ __forceinline__ latent_parts parts_of(const cu_latent &p, int t, int 
     int rest = 0;
     for (int s = 0; s < p.a.n_seqs; s += 32) {
         const latent_seq q = s ? seq_at(p, s + lane) : mine;
-        const int whole_until = sum_until(whole_slices(q, share));
-        const int rest_until = sum_until(rest_slices(q, share));
+        const int whole_until = warp_sum_until(whole_slices(q, share));
+        const int rest_until = warp_sum_until(rest_slices(q, share));
         const unsigned found = __ballot_sync(~0u, t >= q.first && t < q.first + q.rows);
         if (found) {
             const int who = lowest_lane(found);
@@ -527,9 +515,7 @@ __device__ __forceinline__ const float *part_at(const cu_latent &p, const latent
 }
 
 __device__ __forceinline__ float merge_max(float v, float *red) {
-#pragma unroll
-    for (int o = 16; o; o >>= 1)
-        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    v = warp_max(v);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
         red[threadIdx.x / 32] = v;

@@ -14,13 +14,6 @@ struct part {
     float m, sum, o[PER_LANE];
 };
 
-__device__ __forceinline__ float lanes_max(float v) {
-#pragma unroll
-    for (int o = 16; o; o >>= 1)
-        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
-    return v;
-}
-
 /* Rows [at, at + n) of a head's keys, or values, as rows of `stride` floats; zeros where no page
  * is. All threads of the block. */
 __device__ __forceinline__ void load_rows(const cu_cache &c, bool value, int slot, int kvh, int at,
@@ -87,7 +80,7 @@ __device__ __forceinline__ void add_tile(const cu_attend &a, bool has, int slot,
         if (a.slopes)
             logit = fmaf(a.slopes[head], (float)(at + lane - pos), logit);
     }
-    const float m = fmaxf(r.m, lanes_max(logit));
+    const float m = fmaxf(r.m, warp_max(logit));
     const float base = m == -INFINITY ? 0 : m;
     const float old = expf(r.m - base);
     const float e = expf(logit - base);

@@ -10,10 +10,7 @@ enum { WARPS = 8, LONGEST = CU_MAX_HEAD };
 /* A block of 32 elements, one each lane. */
 __device__ __forceinline__ void put_q8(float x, char *code, __half *scale) {
     const bool finite = __all_sync(~0u, isfinite(x));
-    float top = fabsf(x);
-#pragma unroll
-    for (int o = 16; o; o >>= 1)
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
+    const float top = warp_max(fabsf(x));
     const float wanted = __fdiv_rn(top, 127.0f);
     const __half half = finite ? to_half(wanted) : __ushort_as_half(0x7e00);
     const float d = __half2float(half);

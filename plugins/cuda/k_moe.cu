@@ -7,14 +7,6 @@
 
 enum { ROUTE_WARPS = 8 };
 
-/* Over the warp, for every lane. */
-__device__ __forceinline__ float warp_max(float v) {
-#pragma unroll
-    for (int o = 16; o; o >>= 1)
-        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
-    return v;
-}
-
 /* The lane with the largest score; of equal ones the lowest index. Every lane gets both. As numbers
  * without a sign floats have their order if negative ones are turned around. */
 __device__ __forceinline__ void warp_best(float &v, int &i) {
@@ -389,18 +381,6 @@ void cu_router_run(cudaStream_t s, const cu_router *a) {
 }
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
-/* Sums of those before, over a warp: the lane's own is part of them. */
-__device__ __forceinline__ int sum_up_to(int v) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-        const int left = __shfl_up_sync(~0u, v, o);
-        if (lane >= o)
-            v += left;
-    }
-    return v;
-}
-
 /* One block of at least n threads: counts, their running sum, places. */
 __device__ void sort_pairs(const cu_sort &a) {
     __shared__ int count[1024];  /* pairs of an expert, then where its next pair goes */
@@ -430,7 +410,7 @@ __device__ void sort_pairs(const cu_sort &a) {
     }
     __syncthreads();
     const int n = own < a.n ? count[own] : 0;
-    const int up_to = sum_up_to(n);
+    const int up_to = warp_sum_until(n);
     const unsigned live = __ballot_sync(~0u, n > 0);
     if (lane == 31) {
         pairs_of[warp] = up_to;
@@ -440,8 +420,8 @@ __device__ void sort_pairs(const cu_sort &a) {
     if (!warp) {
         const int pairs = lane < warps ? pairs_of[lane] : 0;
         const int experts = lane < warps ? used_of[lane] : 0;
-        const int all_pairs = sum_up_to(pairs);
-        const int all_experts = sum_up_to(experts);
+        const int all_pairs = warp_sum_until(pairs);
+        const int all_experts = warp_sum_until(experts);
         pairs_of[lane] = all_pairs - pairs;
         used_of[lane] = all_experts - experts;
         if (lane == 31) {

@@ -61,6 +61,10 @@ template <class T> T emulated_value(uint32_t bits) {
 template <class T> T __shfl_sync(unsigned, T value, int lane) {
     return emulated_value<T>(emulated_lane(emulated_bits(value), lane % 32));
 }
+template <class T> T __shfl_up_sync(unsigned, T value, int distance) {
+    const int lane = (int)threadIdx.x % 32;
+    return __shfl_sync(~0u, value, lane < distance ? lane : lane - distance);
+}
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
     const int lane = ((int)threadIdx.x % 32) ^ mask;
     if constexpr (sizeof value == 8) { /* two words, one after the other */
