@@ -154,8 +154,6 @@ void config_fail(config_reader *c, const char *in, const char *key, const cJSON 
  * key. */
 /* NULL after a failure */
 mn_value *config_put(config_reader *c, const char *key, const char *in, const char *native);
-/* No layer rotates. */
-void config_put_no_rope(config_reader *c);
 void config_put_int(config_reader *c, const char *key, const char *in, const char *native,
                     int64_t v);
 void config_put_float(config_reader *c, const char *key, const char *in, const char *native,
@@ -163,6 +161,20 @@ void config_put_float(config_reader *c, const char *key, const char *in, const c
 void config_put_bool(config_reader *c, const char *key, const char *native, bool v);
 void config_put_str(config_reader *c, const char *key, const char *in, const char *native,
                     const char *v);
+
+/* ---- config_layers.c, config_sizes.c --------------------------------------------------------- */
+/* [n_layer] zeros in the model's memory; NULL after an error. */
+int64_t *config_new_layers(config_reader *c);
+/* No layer rotates. */
+void config_put_no_rope(config_reader *c);
+/* no_rope_layers, no_rope_layer_interval: sets no_rope. */
+void config_read_no_rope(config_reader *c);
+/* 1 for each layer that slides, by layer_types or by the family's rule. slides: [n_layer] zeros. */
+void config_find_sliding(config_reader *c, int64_t *slides);
+/* The window's size, and which layers slide if only some of them do. Needs no_rope. */
+void config_read_window(config_reader *c);
+/* The sizes that every model has. */
+void config_read_sizes(config_reader *c);
 
 /* ---- module.c -------------------------------------------------------------------------------- */
 /* config.json of sentence-transformers' module Dense, which is no model's. */
