@@ -129,9 +129,12 @@ static void add_weight(const mn_rates *r, const mn_graph *g, uint32_t node, cons
     const need_share share = share_of(g, node, w);
     const double bytes = tensor_bytes(w, NULL);
     const double flop = 2 * PROMPT * share.multiply * count_elements(w, NULL);
-    const double one_us = us_at(share.token * bytes, rate->decode_gbps);
+    const bool of_experts = g->nodes[node].op == MN_OP_MOE_LINEAR && rate->experts_gbps > 0;
+    const double gbps = of_experts ? rate->experts_gbps : rate->decode_gbps;
+    const double tflops = of_experts ? rate->experts_tflops : rate->prefill_tflops;
+    const double one_us = us_at(share.token * bytes, gbps);
     const double read_us = us_at(share.prompt * bytes, rate->decode_gbps);
-    const double compute_us = flop / rate->prefill_tflops * 1e-6;
+    const double compute_us = flop / tflops * 1e-6;
     s->decode_us += one_us;
     s->prefill_us += has_few_rows(g, &g->nodes[node]) ? one_us : MN_MAX(compute_us, read_us);
 }

@@ -281,6 +281,10 @@ static void rate_types(json_out *j, const mn_rates *r) {
         explain_put_str(j, "type", mn_dtype_name(r->type[i].dtype));
         put_num(j, "decode_gbps", r->type[i].decode_gbps);
         put_num(j, "prefill_tflops", r->type[i].prefill_tflops);
+        if (r->type[i].experts_gbps > 0) {
+            put_num(j, "experts_gbps", r->type[i].experts_gbps);
+            put_num(j, "experts_tflops", r->type[i].experts_tflops);
+        }
         json_close(j);
     }
     json_close(j);

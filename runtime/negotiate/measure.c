@@ -17,6 +17,7 @@
 typedef struct {
     mn_small_device d;
     mn_small_graph *sg;
+    mn_sealed *fill;
     char *note; /* why something could not be measured */
     size_t cap;
 } bench;
@@ -45,8 +46,23 @@ static bool measure_make(bench *be, int64_t rows_max, mn_small_run *m) {
     return !st || measure_say(be, "measuring", st, &e);
 }
 
-/* Microseconds of a step with so many rows. */
-static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us) {
+/* Experts that rows choose: of n_used in turn, n_chosen each. */
+typedef struct {
+    int64_t n_chosen, n_used;
+    int64_t next; /* of the next step */
+    int32_t *ids; /* [rows, n_chosen] */
+} chooser;
+
+static mn_status choose(bench *be, const mn_small_run *m, int64_t rows, chooser *c, mn_error *e) {
+    const int64_t n = rows * c->n_chosen;
+    for (int64_t i = 0; i < n; i++)
+        c->ids[i] = (int32_t)((c->next + i) % c->n_used);
+    c->next = (c->next + n) % c->n_used;
+    return mn_small_run_choose(&be->d, m, c->ids, (uint32_t)n, e);
+}
+
+/* Microseconds of a step with so many rows; c: NULL, or what chooses their experts. */
+static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, chooser *c, double *us) {
     enum { RUNS = 9 };
     const mn_backend *b = be->d.b;
     mn_error e = MN_ERROR_INIT;
@@ -57,8 +73,10 @@ static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us
         MN_WATCHED(be->d.callee, "context_prepare",
                    mn_usual_prepare(b, m->context, 0, &given, NULL));
     for (int i = 0; i < RUNS && (i < 2 || spent < BUDGET_US); i++) {
+        mn_status st = c ? choose(be, m, rows, c, &e) : MN_OK;
         const uint64_t begin = mn_now_ns();
-        const mn_status st = mn_small_run_step(&be->d, m, rows, &e);
+        if (!st)
+            st = mn_small_run_step(&be->d, m, rows, &e);
         if (st)
             return measure_say(be, "a step", st, &e);
         const double took = MN_MAX(us_since(begin), 1e-2);
@@ -73,7 +91,7 @@ static bool time_graph(bench *be, int64_t rows, double *us) {
     mn_small_run m = {0};
     bool ok = measure_make(be, rows, &m);
     if (ok)
-        ok = time_rows(be, &m, rows, us);
+        ok = time_rows(be, &m, rows, NULL, us);
     mn_small_run_drop(&be->d, &m);
     return ok;
 }
@@ -233,9 +251,9 @@ static bool small_product(bench *be, mn_dtype t, double *one_us, double *many_us
     if (ok)
         ok = measure_make(be, MN_SMALL_ROWS, &m);
     if (ok)
-        ok = time_rows(be, &m, 1, one_us);
+        ok = time_rows(be, &m, 1, NULL, one_us);
     if (ok && *one_us * MN_SMALL_ROWS < 8 * BUDGET_US) /* a batch is never slower than its rows */
-        ok = time_rows(be, &m, MN_SMALL_ROWS, many_us);
+        ok = time_rows(be, &m, MN_SMALL_ROWS, NULL, many_us);
     mn_small_run_drop(&be->d, &m);
     if (!ok)
         return false;
@@ -320,35 +338,109 @@ static mn_sealed *make_fill(mn_small_device *d) {
     return mn_sealed_close(s) ? s : NULL;
 }
 
-bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, size_t cap) {
+/* A queue, a fill and a place for graphs. false: the note says why there are none. */
+static bool bench_open(bench *be, const mn_offer *o, uint64_t fill_bytes, char *note, size_t cap) {
     const mn_plugin_record *p = o->record->plugin;
-    const mn_backend *b = p->backend;
     mn_error e = MN_ERROR_INIT;
-    bench be = {
-        .d = {.b = b,
+    mn_status st = MN_OK;
+    *be = (bench){
+        .d = {.b = p->backend,
               .callee = p->callee,
               .dev = o->device,
               .precision = o->precision,
-              .fill_bytes = BIG_BYTES},
+              .fill_bytes = fill_bytes},
         .note = note,
         .cap = cap,
     };
-    bool ok = false;
-    mn_status st = MN_OK;
-    *out = (mn_measured){0};
     note[0] = 0;
-    MN_WATCHED(p->callee, "queue_create", st = mn_usual_queue(b, o->device, &be.d.queue, &e));
+    MN_WATCHED(p->callee, "queue_create",
+               st = mn_usual_queue(p->backend, o->device, &be->d.queue, &e));
     if (st)
-        return measure_say(&be, "a queue", st, &e);
-    mn_sealed *fill = make_fill(&be.d);
-    be.sg = mn_calloc(1, sizeof *be.sg);
-    if (fill && be.sg) {
-        ok = measure_all(&be, o, type, out);
-        mn_small_graph_clear(be.sg);
-    } else
+        return measure_say(be, "a queue", st, &e);
+    be->fill = make_fill(&be->d);
+    be->sg = mn_calloc(1, sizeof *be->sg);
+    if (!be->fill || !be->sg)
         snprintf(note, cap, "out of memory");
-    MN_WATCHED(p->callee, "queue_free", b->queue_free(be.d.queue));
-    mn_sealed_free(fill);
-    mn_free(be.sg);
+    return be->fill && be->sg;
+}
+
+static void bench_close(bench *be) {
+    if (be->sg)
+        mn_small_graph_clear(be->sg);
+    if (be->d.queue)
+        MN_WATCHED(be->d.callee, "queue_free", be->d.b->queue_free(be->d.queue));
+    mn_sealed_free(be->fill);
+    mn_free(be->sg);
+}
+
+bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, size_t cap) {
+    bench be;
+    *out = (mn_measured){0};
+    const bool ok = bench_open(&be, o, BIG_BYTES, note, cap) && measure_all(&be, o, type, out);
+    bench_close(&be);
+    return ok;
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* How many rows of a prompt, and of how many experts: those of each expert are as many as 512 rows
+ * of the model give it, and all of them take a quarter of the budget by the rate of LINEAR, which
+ * is too good. */
+static int64_t rows_of_prompt(mn_expert_shape shape, const mn_measured *of, int64_t *n_used) {
+    const double each = (double)(MN_SMALL_ROWS * shape.n_chosen) / (double)shape.n_expert;
+    const double flop = 2.0 * (double)(shape.n * shape.k);
+    const double in_budget = BUDGET_US / 4 * of->prefill_tflops * 1e6 / flop; /* pairs */
+    const double experts = MN_MIN((double)*n_used, MN_MAX(in_budget / each, 1));
+    const double rows = MN_MIN(experts * each / (double)shape.n_chosen, MN_SMALL_ROWS);
+    *n_used = MN_MAX((int64_t)experts, shape.n_chosen);
+    return MN_MAX((int64_t)rows, 1);
+}
+
+/* One row, then rows of a prompt, by a weight of n_used experts. */
+static bool time_experts(bench *be, mn_dtype type, mn_expert_shape shape, const mn_measured *of,
+                         chooser *c, mn_measured_experts *out) {
+    const double bytes = measure_weight_bytes(type, shape.n_chosen * shape.n, shape.k);
+    int64_t n_used = c->n_used;
+    const int64_t rows = rows_of_prompt(shape, of, &n_used);
+    const double pairs = (double)(rows * shape.n_chosen);
+    mn_measured rates = *of;
+    mn_small_run m;
+    double us;
+    if (!measure_make(be, rows, &m))
+        return false;
+    bool ok = time_rows(be, &m, 1, c, &us);
+    set_decode(&rates, bytes, us);
+    c->n_used = n_used;
+    if (ok)
+        ok = time_rows(be, &m, rows, c, &us);
+    set_prefill(&rates, 2 * pairs * (double)(shape.n * shape.k), us);
+    mn_small_run_drop(&be->d, &m);
+    *out = (mn_measured_experts){rates.decode_gbps, rates.prefill_tflops};
+    return ok && !be->d.stuck && in_range(&rates);
+}
+
+bool mn_measure_experts(const mn_offer *o, mn_dtype type, mn_expert_shape shape,
+                        const mn_measured *of, mn_measured_experts *out, char *note, size_t cap) {
+    const double planes = type.n_planes > 1 ? 1.25 : 1; /* beside the data */
+    const double expert = measure_weight_bytes(type, shape.n, shape.k) * planes;
+    const double free_bytes = o->free_bytes ? (double)o->free_bytes / 4 : (double)BIG_BYTES;
+    const double fit = MN_MIN(free_bytes, (double)BIG_BYTES) / expert;
+    const int64_t n = MN_MIN((int64_t)fit, shape.n_expert);
+    chooser c = {.n_chosen = shape.n_chosen, .n_used = n};
+    bench be;
+    *out = (mn_measured_experts){0};
+    if (n < shape.n_chosen) {
+        snprintf(note, cap, "experts too large to be measured");
+        return false;
+    }
+    c.ids = mn_alloc((size_t)(MN_SMALL_ROWS * shape.n_chosen), sizeof *c.ids);
+    const double x = (double)(MN_SMALL_ROWS * shape.k) * sizeof(float);
+    const double fill = MN_MAX((double)n * expert, x) + (1 << 20);
+    bool ok = bench_open(&be, o, (uint64_t)fill, note, cap) && c.ids;
+    if (ok && !mn_small_experts_build(be.sg, type.id, n, shape.n_chosen, shape.n, shape.k))
+        ok = false;
+    ok = ok && time_experts(&be, type, shape, of, &c, out);
+    bench_close(&be);
+    mn_free(c.ids);
     return ok;
 }

@@ -75,6 +75,9 @@ typedef struct {
     uint32_t dtype, pad;
     double decode_gbps;    /* weight bytes per second of a LINEAR with one row */
     double prefill_tflops; /* of a LINEAR with 512 rows */
+    /* the same of a MOE_LINEAR of the model's shape: the experts of one row; as many rows of each
+     * expert as 512 of a prompt have. 0 = not measured, as LINEAR then */
+    double experts_gbps, experts_tflops;
 } mn_type_rate;
 typedef enum {
     MN_RATES_NONE,     /* not asked for */

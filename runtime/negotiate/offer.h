@@ -186,4 +186,15 @@ typedef struct {
 } mn_measured;
 /* Measures o->device in the class and with the KV types of the offer. false: note says why. */
 bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, size_t cap);
+/* A MOE_LINEAR with a weight [n_expert, n, k], of which each row chooses n_chosen experts. */
+typedef struct {
+    int64_t n_expert, n_chosen, n, k;
+} mn_expert_shape;
+typedef struct {
+    double gbps, tflops;
+} mn_measured_experts;
+/* of: what mn_measure found of the type. Of as many of the experts as fit into 128 MiB; chosen ones
+ * change from step to step, so that caches do not have them. */
+bool mn_measure_experts(const mn_offer *o, mn_dtype type, mn_expert_shape shape,
+                        const mn_measured *of, mn_measured_experts *out, char *note, size_t cap);
 #endif

@@ -58,26 +58,18 @@ void mn_small_graph_clear(mn_small_graph *s) {
     memset(s, 0, sizeof *s);
 }
 
-bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
-                          int64_t n_rows, int64_t k) {
-    const double eps = 1e-5;
-    const int64_t what[] = {op, n, dtype, n_rows, k};
-    uint32_t at = 0;
-    mn_small_graph_clear(s);
-    s->symbol = (mn_symbol){"n_tokens", 1, MN_SMALL_ROWS, 1, MN_SYMBOL_SHAPE, -1, 1, 0};
-    small_add_tensors(s, op, n, dtype, n_rows, k);
-    memcpy(&s->attrs[0], &eps, sizeof eps);
-    for (uint32_t i = 0; i < n; i++)
-        add_node(s, op, i, &at);
+/* The graph of the nodes and tensors that s has; digest: of the n_what numbers. */
+static bool finish_graph(mn_small_graph *s, uint32_t n_nodes, uint32_t n_tensors,
+                         uint32_t n_operands, const int64_t *what, size_t n_what) {
     s->g = (mn_graph){
         .size = sizeof s->g,
-        .n_nodes = n,
-        .n_tensors = MN_SMALL_FIRST_Y + n,
+        .n_nodes = n_nodes,
+        .n_tensors = n_tensors,
         .n_symbols = 1,
         .node_stride = sizeof(mn_node),
         .tensor_stride = sizeof(mn_tensor),
         .symbol_stride = sizeof(mn_symbol),
-        .n_operands = at,
+        .n_operands = n_operands,
         .nodes = s->nodes,
         .tensors = s->tensors,
         .symbols = &s->symbol,
@@ -87,9 +79,50 @@ bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t d
         .step = -1,
     };
     for (uint64_t i = 0; i < 4; i++)
-        s->g.digest[i] = mn_hash(what, sizeof what, i + 77);
+        s->g.digest[i] = mn_hash(what, n_what * sizeof *what, i + 77);
     s->given = mn_given_graph(&s->g, &s->pages);
     return s->given;
+}
+
+static void begin_graph(mn_small_graph *s) {
+    mn_small_graph_clear(s);
+    s->symbol = (mn_symbol){"n_tokens", 1, MN_SMALL_ROWS, 1, MN_SYMBOL_SHAPE, -1, 1, 0};
+}
+
+bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
+                          int64_t n_rows, int64_t k) {
+    const double eps = 1e-5;
+    const int64_t what[] = {op, n, dtype, n_rows, k};
+    uint32_t at = 0;
+    begin_graph(s);
+    small_add_tensors(s, op, n, dtype, n_rows, k);
+    memcpy(&s->attrs[0], &eps, sizeof eps);
+    for (uint32_t i = 0; i < n; i++)
+        add_node(s, op, i, &at);
+    return finish_graph(s, n, MN_SMALL_FIRST_Y + n, at, what, MN_COUNT(what));
+}
+
+static mn_tensor deeper(mn_tensor t, int64_t last) {
+    t.dim[t.n_dim++] = last;
+    return t;
+}
+
+bool mn_small_experts_build(mn_small_graph *s, uint32_t dtype, int64_t n_expert, int64_t n_chosen,
+                            int64_t n_rows, int64_t k) {
+    enum { N_TENSORS = MN_SMALL_EXPERTS + 2, Y = N_TENSORS - 1 };
+    static const int32_t operands[] = {MN_SMALL_X, MN_SMALL_EXPERTS, MN_SMALL_WEIGHT, -1, Y};
+    const int64_t what[] = {MN_OP_MOE_LINEAR, dtype, n_expert, n_chosen, n_rows, k};
+    begin_graph(s);
+    s->tensors[MN_SMALL_X] = small_tensor("x", MN_ROLE_INPUT, MN_F32, N_TOKENS, k);
+    s->tensors[MN_SMALL_WEIGHT] =
+        deeper(small_tensor("w", MN_ROLE_WEIGHT, dtype, n_expert, n_rows), k);
+    s->tensors[MN_SMALL_EXPERTS] =
+        small_tensor("experts", MN_ROLE_INPUT, MN_I32, N_TOKENS, n_chosen);
+    s->tensors[Y] = deeper(small_tensor("y", MN_ROLE_OUTPUT, MN_F32, N_TOKENS, n_chosen), n_rows);
+    memcpy(s->operands, operands, sizeof operands);
+    s->nodes[0] = (mn_node){
+        .op = MN_OP_MOE_LINEAR, .contract = 1, .n_in = Y + 1, .n_out = 1, .out_off = Y + 1};
+    return finish_graph(s, 1, N_TENSORS, MN_COUNT(operands), what, MN_COUNT(what));
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -104,15 +137,17 @@ static bool small_plane_of(const mn_tensor *t, uint32_t i, const uint8_t *ptr, m
         return false;
     if (!mn_dtype_by_id(spec.dtype, &e))
         return false;
-    const int64_t rows = last && spec.rows ? t->dim[0] : 1;
     const int64_t blocks = mn_plane_values(&spec, t->dtype, t->dim[last]);
-    const int64_t row_bytes = blocks * (int64_t)e.block_bytes;
+    int64_t bytes = blocks * (int64_t)e.block_bytes; /* of what lies behind a dim */
     *out = (mn_plane){.ptr = ptr, .kind = spec.kind, .dtype = e.id};
-    out->dim[0] = rows;
+    for (uint32_t k = last; k-- > 0;) {
+        out->dim[k] = spec.rows ? t->dim[k] : 1;
+        out->stride[k] = spec.rows ? bytes : 0;
+        bytes *= out->dim[k];
+    }
     out->dim[last] = i ? blocks : t->dim[last];
-    out->stride[0] = spec.rows ? row_bytes : 0;
     out->stride[last] = spec.by_block ? e.block_bytes : 0;
-    out->bytes = (uint64_t)(row_bytes * rows);
+    out->bytes = (uint64_t)bytes;
     return true;
 }
 
@@ -197,6 +232,8 @@ static void drop_objects(const mn_backend *b, const mn_small_run *m) {
         b->buffer_free(m->x);
     if (m->y)
         b->buffer_free(m->y);
+    if (m->experts)
+        b->buffer_free(m->experts);
     mn_sealed_free(m->pages);
 }
 
@@ -214,25 +251,39 @@ static mn_status make_buffer(const mn_small_device *d, uint64_t bytes, mn_buffer
     return small_given(st, *out, "alloc", err);
 }
 
-/* x holds the fill; y is zeroed. */
+/* Of a tensor [n_tokens, ...], of four bytes each. */
+static uint64_t bytes_of_rows(const mn_tensor *t, int64_t rows) {
+    for (uint32_t i = 1; i < t->n_dim; i++)
+        rows *= t->dim[i];
+    return (uint64_t)rows * sizeof(float);
+}
+
+/* x holds the fill; y and experts are zeroed. */
 static mn_status small_bind(const mn_small_device *d, const mn_graph *g, int64_t rows_max,
                             mn_small_run *m, mn_error *err) {
+    const bool has_experts = g->nodes[0].op == MN_OP_MOE_LINEAR;
     const uint32_t last = g->n_tensors - 1;
-    const uint64_t in = (uint64_t)(rows_max * g->tensors[MN_SMALL_X].dim[1]) * sizeof(float);
-    const uint64_t out = (uint64_t)(rows_max * g->tensors[last].dim[1]) * sizeof(float);
+    const uint64_t in = bytes_of_rows(&g->tensors[MN_SMALL_X], rows_max);
+    const uint64_t out = bytes_of_rows(&g->tensors[last], rows_max);
+    const uint64_t ids = bytes_of_rows(&g->tensors[MN_SMALL_EXPERTS], rows_max);
     mn_status st = make_buffer(d, in, &m->x, err);
     if (!st)
         st = make_buffer(d, out, &m->y, err);
+    if (!st && has_experts)
+        st = make_buffer(d, ids, &m->experts, err);
     if (!st && in <= d->fill_bytes)
         st = d->b->write(d->queue, m->x, 0, d->fill, in, err);
     if (st)
         return st;
-    const mn_binding bound[2] = {{MN_SMALL_X, 0, m->x, 0, in}, {last, 0, m->y, 0, out}};
+    const mn_binding bound[3] = {{MN_SMALL_X, 0, m->x, 0, in},
+                                 {last, 0, m->y, 0, out},
+                                 {MN_SMALL_EXPERTS, 0, m->experts, 0, ids}};
+    const uint32_t n = has_experts ? 3 : 2;
     mn_sealed *pages;
-    const mn_binding *own = mn_given_array(bound, 2, sizeof *bound, &pages);
+    const mn_binding *own = mn_given_array(bound, n, sizeof *bound, &pages);
     if (!own)
         return mn_fail_memory(err, sizeof bound);
-    st = d->b->context_bind(m->context, 0, own, 2, sizeof *own, err);
+    st = d->b->context_bind(m->context, 0, own, n, sizeof *own, err);
     mn_sealed_free(pages);
     return st;
 }
@@ -269,6 +320,14 @@ mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t
         st = small_bind(d, s->given, rows_max, out, err);
     if (st)
         mn_small_run_drop(d, out);
+    return st;
+}
+
+mn_status mn_small_run_choose(mn_small_device *d, const mn_small_run *m, const int32_t *ids,
+                              uint32_t n, mn_error *err) {
+    mn_status st = MN_OK;
+    MN_WATCHED(d->callee, "write",
+               st = d->b->write(d->queue, m->experts, 0, ids, n * sizeof *ids, err));
     return st;
 }
 

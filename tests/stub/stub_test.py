@@ -550,6 +550,22 @@ def test_run_beside():
     assert divided >= 8 and whole * 2 < divided, (divided, whole)  # one for each of 4 layers in each step
 
 
+def test_rates_of_experts():
+    """Of models with experts a MOE_LINEAR of their shape is measured, too, once; as long as it takes on a small device."""
+    def rates(name):
+        record = minerva("devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", name), "--device", "gpu_toy,reference", env=f.env).json()
+        toy = next(c for c in record["candidates"] if c["device"] == "gpu_toy:0")
+        return next(s for s in toy["steps"] if s["step"] == "rates")
+    with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
+        dense = rates("llama")
+        assert all("experts_gbps" not in t for t in dense["types"]), dense
+        first, second = rates("gpt-oss"), rates("gpt-oss")
+        assert first["types"] == second["types"] and first["measured_ms"] > 0 == second["measured_ms"], (first, second)
+        assert any(t.get("experts_gbps", 0) > 0 and t["experts_tflops"] > 0 for t in first["types"]), first
+        other = rates("qwen3-next")  # another shape, the same type
+        assert other["measured_ms"] > 0 and other["types"][0]["decode_gbps"] == first["types"][0]["decode_gbps"], (first, other)
+
+
 def test_memory_of_segments():
     """Segments of one queue share their scratch: what `--explain` states of the toy's memory is within 3 % of the most that it had in use."""
     with only(STUBS + "/gpu_toy/gpu_toy.so") as f:

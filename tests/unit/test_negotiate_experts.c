@@ -3,6 +3,7 @@
  * placements. */
 #include "negotiate/choose.h"
 #include "negotiate_fakes.h"
+#include <math.h>
 
 /* Bytes of the routed experts of a layer. */
 enum { EXPERTS = 2 * N_EXPERTS * D * D * 4, ROUTER = N_EXPERTS * D * 4 };
@@ -451,6 +452,32 @@ static void test_divided(void **state) {
     mn_placement_free(&p);
 }
 
+/* Products of experts take what such products were measured to take, other products what LINEAR
+ * does. */
+static void test_rates_of_experts(void **state) {
+    (void)state;
+    INSTALL_CARD(0, 100, 20);
+    mn_placement p = fixed("cpu", 0);
+    mn_offer o = *offer_of(&p, "cpu");
+    uint32_t n_experts = 0;
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        mn_segment slow = {.node_lo = i, .node_hi = i + 1};
+        mn_segment fast = slow;
+        o.rates = (mn_rates){.n_types = 1, .type = {{.decode_gbps = 8, .prefill_tflops = 1}}};
+        mn_segment_time(&o, graph, &fast);
+        o.rates.type[0].experts_gbps = 2;
+        o.rates.type[0].experts_tflops = 1e-3;
+        mn_segment_time(&o, graph, &slow);
+        const double times = nodes[i].op == MN_OP_MOE_LINEAR ? 4 : 1;
+        n_experts += times > 1;
+        assert_true(fabs(slow.decode_us - times * fast.decode_us) <= 1e-9 * slow.decode_us);
+        assert_true(times > 1 ? slow.prefill_us > 100 * fast.prefill_us
+                              : slow.prefill_us == fast.prefill_us);
+    }
+    assert_int_equal(n_experts, 2 * N_LAYERS);
+    mn_placement_free(&p);
+}
+
 /* Scratch of segments counts once where contexts of a queue share it: a card then has room for all
  * but the experts, which it lacks else. */
 static void test_shared_scratch(void **state) {
@@ -572,6 +599,7 @@ int main(void) {
         cmocka_unit_test(test_device_memory),   cmocka_unit_test(test_what_fits),
         cmocka_unit_test(test_sixty),           cmocka_unit_test(test_divided),
         cmocka_unit_test(test_not_beside),      cmocka_unit_test(test_divided_options),
-        cmocka_unit_test(test_sixty_divided),   cmocka_unit_test(test_shared_scratch)};
+        cmocka_unit_test(test_sixty_divided),   cmocka_unit_test(test_shared_scratch),
+        cmocka_unit_test(test_rates_of_experts)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }
