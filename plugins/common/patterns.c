@@ -118,9 +118,12 @@ static const char *refuse_attention(const mnp_lowering *l, const mnp_unit *u, ui
         return "q and k are rotated in different ways";
     const int32_t attends_at = mnp_in(g, a, MN_ATTENTION_ROW_POS);
     const int32_t attends_for = mnp_in(g, a, MN_ATTENTION_ROW_SLOT);
-    if (mnp_in(g, a, MN_ATTENTION_ALIBI) >= 0 || mnp_attr(g, a, MN_ATTENTION_ATTR_CHUNK) ||
-        mnp_attr(g, a, MN_ATTENTION_ATTR_V_OF_K))
-        return "its heads have slopes, its rows see chunks, or its values are keys";
+    if (mnp_attr(g, a, MN_ATTENTION_ATTR_CHUNK) || mnp_attr(g, a, MN_ATTENTION_ATTR_V_OF_K))
+        return "its rows see chunks, or its values are keys";
+    for (uint32_t i = MN_ATTENTION_ALIBI; i < a->n_in; i++)
+        if (mnp_in(g, a, i) >= 0)
+            return "distances have a part in its scores, or its rows see other rows than those "
+                   "before them";
     if (attends_at != mnp_in(g, s, MN_KV_STORE_ROW_POS) ||
         attends_for != mnp_in(g, s, MN_KV_STORE_ROW_SLOT))
         return "it attends for other rows";

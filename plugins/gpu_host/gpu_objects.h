@@ -11,6 +11,7 @@
  * as in common.h. Prefix mng_ = GPU host. */
 #ifndef MNG_GPU_OBJECTS_H
 #define MNG_GPU_OBJECTS_H
+#include "distances.h"
 #include "source_rows.h"
 #include "units.h"
 #include <pthread.h>
@@ -245,8 +246,9 @@ struct mng_unit {
     int32_t add;
     int32_t glu;
     int32_t with;
-    mnp_kv kv;       /* KV_STORE and ATTENTION */
-    mnp_state state; /* CONV_STATE, SSM_SCAN and GATED_DELTA */
+    mnp_kv kv;                /* KV_STORE and ATTENTION */
+    mnp_state state;          /* CONV_STATE, SSM_SCAN and GATED_DELTA */
+    mnp_distances *distances; /* of the table of an ATTENTION; NULL: it has none */
 };
 enum { MNG_UNIT_NODES = 12 };
 

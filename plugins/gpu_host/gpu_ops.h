@@ -24,6 +24,7 @@ enum {
     MNG_NO_KERNEL,
     MNG_EXPERTS,
     MNG_VIEW,
+    MNG_DISTANCES,
     MNG_N_REASONS
 };
 
@@ -170,6 +171,8 @@ typedef struct {
     float scale, softcap;
 } mng_attention;
 mng_attention mng_attention_of(const mng_run *r, const mn_node *n);
+/* Whether it has an operand of contract 4 or 5: DISTANCE_BIAS, LENGTHS, ANCESTORS, RELATIVE_*. */
+bool mng_attends_distances(const mn_graph *g, const mn_node *n);
 /* Of an ADD that a unit took in behind tensor y: the operand that is not y. */
 int32_t mng_addend(const mn_graph *g, int32_t add, int32_t y);
 

@@ -40,7 +40,7 @@ void mng_launch_unit(mng_run *r, uint32_t i) {
 void mng_launch_node(mng_run *r, int32_t node) {
     if (node < 0)
         return;
-    const mng_unit alone = {(uint32_t)node, -1, -1, -1, -1, -1, -1, -1, {0}, {0}};
+    const mng_unit alone = {(uint32_t)node, -1, -1, -1, -1, -1, -1, -1, {0}, {0}, NULL};
     launch(r, &alone);
 }
 

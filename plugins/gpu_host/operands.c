@@ -144,6 +144,13 @@ mng_attention mng_attention_of(const mng_run *r, const mn_node *n) {
                            .softcap = (float)mnp_attr_f64(r->g, n, MN_ATTENTION_ATTR_SOFTCAP)};
 }
 
+bool mng_attends_distances(const mn_graph *g, const mn_node *n) {
+    for (uint32_t i = MN_ATTENTION_DISTANCE_BIAS; i <= MN_ATTENTION_RELATIVE_Q; i++)
+        if (mnp_in(g, n, i) >= 0)
+            return true;
+    return false;
+}
+
 int32_t mng_addend(const mn_graph *g, int32_t add, int32_t y) {
     const mn_node *n = mnp_node(g, (uint32_t)add);
     const int32_t a = mnp_in(g, n, MN_ADD_A);

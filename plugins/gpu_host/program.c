@@ -20,7 +20,19 @@ static mng_unit unit_of(const mng_backend *b, const mnp_unit *m) {
     return u;
 }
 
-/* Where the pages of caches and states have what each unit stores. */
+/* Of a node with a table by distances. */
+static mn_status find_distances(const mng_program *p, mng_unit *u, mn_error *err) {
+    const mn_node *n = mnp_node(p->graph, u->node);
+    if (n->op != MN_OP_ATTENTION || !mnp_has_distances(p->graph, n))
+        return MN_OK;
+    u->distances = mng_new(p->dev, sizeof *u->distances);
+    if (!u->distances)
+        return mnp_fail_memory(err, sizeof *u->distances, "buckets of distances");
+    mnp_distances_of(p->graph, n, u->distances);
+    return MN_OK;
+}
+
+/* Where the pages of caches and states have what each unit stores; what it knows of distances. */
 static mn_status find_memory(const mn_compile *c, mng_program *p, mn_error *err) {
     const mnp_kv_rules *rules = &mng_backend_of(p->dev)->limits.kv;
     mn_status st = MN_OK;
@@ -32,6 +44,8 @@ static mn_status find_memory(const mn_compile *c, mng_program *p, mn_error *err)
             st = mnp_state_of_node(c, u->node, &u->state, err);
         else if (mnp_memory_node_of(n, &at))
             st = mnp_kv_of_node(c, u->node, p->precision, rules, &u->kv, err);
+        if (!st)
+            st = find_distances(p, u, err);
     }
     return st;
 }
@@ -202,6 +216,8 @@ void mng_program_free(mn_program *prog) {
     if (mng_backend_of(d)->program_free)
         mng_backend_of(d)->program_free(prog);
     mng_delete(d, p->symbol_max);
+    for (uint32_t i = 0; p->units && i < p->n_units; i++)
+        mng_delete(d, p->units[i].distances);
     mng_delete(d, p->units);
     mng_delete(d, p->allocations);
     mng_delete(d, p->uses);

@@ -30,6 +30,7 @@ static const char *const reasons[MNG_N_REASONS] = {
     [MNG_NO_KERNEL] =
         "this operation, this contract of it, or an operand or attribute of it has no kernel",
     [MNG_VIEW] = "a view of a weight or of state",
+    [MNG_DISTANCES] = "a table of distances with more than 128 buckets of several distances",
 };
 
 void mng_reason_text(const mng_backend *b, uint32_t reason, char *to, size_t room) {

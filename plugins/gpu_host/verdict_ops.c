@@ -119,6 +119,8 @@ uint32_t mng_attention_verdict(const mn_device *dev, const mn_graph *g, const mn
         return MNG_SHAPE;
     if (q->dim[2] > most || y->dim[2] > most)
         return MNG_HEAD;
+    if (mnp_distance_steps(g, n) > MNP_DISTANCE_STEPS)
+        return MNG_DISTANCES;
     return MNG_OK;
 }
 

@@ -78,6 +78,10 @@ static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl
             s->texts[s->n_texts++] = "\n#define PIECES\n";
             s->texts[s->n_texts++] = ocl_text_mma;
         }
+        if (source == OCL_SOURCE_distance) {
+            s->texts[s->n_texts++] = "\n#define KV_SPLIT\n#define DISTANCES\n";
+            s->texts[s->n_texts++] = ocl_text_cache;
+        }
         s->texts[s->n_texts++] = texts[source];
         if (source == OCL_SOURCE_cache_split)
             s->texts[s->n_texts++] = ocl_text_cache;

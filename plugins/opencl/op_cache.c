@@ -4,24 +4,30 @@
 
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
 
-/* A launch of a kernel of cache.cl; where the cache lies in several buffers, of that of
- * cache_split.cl, whose operands are the same and the other buffers behind them. */
-static void enqueue(mng_run *r, int32_t kv, const ocl_launch *l) {
-    enum { MOST = 10 };
-    const mn_buffer *b = r->c->base.bindings[kv].buffer;
-    if (b->n_parts == 1) {
-        ocl_enqueue(r, l);
-        return;
-    }
+/* A launch with the other buffers of the cache behind its operands. */
+static void enqueue_split(mng_run *r, const mn_buffer *b, const ocl_launch *l) {
+    enum { MOST = 13 };
     mng_ref refs[MOST + OCL_KV_PARTS - 1];
     memcpy(refs, l->refs, l->n_refs * sizeof *refs);
     for (uint32_t i = 1; i < OCL_KV_PARTS; i++)
         refs[l->n_refs + i - 1] = i < b->n_parts ? (mng_ref){b->mem[i], 0} : mng_absent(r);
     ocl_launch split = *l;
-    split.kernel += OCL_TO_SPLIT;
     split.refs = refs;
     split.n_refs += OCL_KV_PARTS - 1;
     ocl_enqueue(r, &split);
+}
+
+/* A launch of a kernel of cache.cl; where the cache lies in several buffers, of that of
+ * cache_split.cl. */
+static void enqueue(mng_run *r, int32_t kv, const ocl_launch *l) {
+    const mn_buffer *b = r->c->base.bindings[kv].buffer;
+    ocl_launch split = *l;
+    if (b->n_parts == 1) {
+        ocl_enqueue(r, l);
+        return;
+    }
+    split.kernel += OCL_TO_SPLIT;
+    enqueue_split(r, b, &split);
 }
 
 static ocl_rope_args rope_args(const mng_run *r, const mn_node *n) {
@@ -145,18 +151,62 @@ static uint32_t kernel_of(const mng_run *r, const ocl_cache *c, uint32_t heads) 
     return longest > 512 ? OCL_KERNEL_attend_576 : OCL_KERNEL_attend_512;
 }
 
+static ocl_attend_args attend_args(const mng_run *r, const mng_unit *u, const mng_cache *cache) {
+    const mng_attention o = mng_attention_of(r, mnp_node(r->g, u->node));
+    return (ocl_attend_args){.c = cache_args(cache),
+                             .scale = o.scale,
+                             .softcap = o.softcap,
+                             .window = o.window,
+                             .chunk = o.chunk,
+                             .bidirectional = o.bidirectional,
+                             .H = o.H};
+}
+
+_Static_assert(OCL_DISTANCE_STEPS == MNP_DISTANCE_STEPS, "distances");
+
+/* By distance.cl, whatever the device. */
+static void attend_distance(mng_run *r, const mng_unit *u, const mng_cache *cache) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const mnp_distances *d = u->distances;
+    ocl_distance_args a = {.a = attend_args(r, u, cache)};
+    const mng_ref refs[] = {mng_in(r, n, MN_ATTENTION_Q),
+                            mng_operand(r, cache->row_pos),
+                            mng_operand(r, cache->row_slot),
+                            mng_operand(r, cache->pages),
+                            mng_operand(r, cache->cache),
+                            mng_in(r, n, MN_ATTENTION_SINKS),
+                            mng_out(r, n, 0),
+                            mng_in(r, n, MN_ATTENTION_ALIBI),
+                            mng_in(r, n, MN_ATTENTION_DISTANCE_BIAS),
+                            mng_in(r, n, MN_ATTENTION_LENGTHS),
+                            mng_in(r, n, MN_ATTENTION_ANCESTORS),
+                            mng_in(r, n, MN_ATTENTION_RELATIVE_K),
+                            mng_in(r, n, MN_ATTENTION_RELATIVE_Q)};
+    a.n_words = (int)mng_dim(r, mnp_in(r->g, n, MN_ATTENTION_ANCESTORS), 1);
+    if (d) {
+        a.exact = d->exact;
+        a.places = d->places;
+        a.n_steps = d->n_steps;
+        memcpy(a.step, d->step, sizeof a.step);
+    }
+    enqueue_split(r, r->c->base.bindings[cache->cache].buffer,
+                  &(ocl_launch){.kernel = OCL_KERNEL_attend_distance,
+                                .refs = refs,
+                                .n_refs = N_REFS(refs),
+                                .args = &a,
+                                .args_bytes = sizeof a,
+                                .grid = ocl_groups(r, a.a.H, a.a.c.T)});
+}
+
 static void attention(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t q = mnp_in(r->g, n, MN_ATTENTION_Q);
     const mng_cache cache = mng_cache_of(r, u);
-    const mng_attention o = mng_attention_of(r, n);
-    const ocl_attend_args a = {.c = cache_args(&cache),
-                               .scale = o.scale,
-                               .softcap = o.softcap,
-                               .window = o.window,
-                               .chunk = o.chunk,
-                               .bidirectional = o.bidirectional,
-                               .H = o.H};
+    const ocl_attend_args a = attend_args(r, u, &cache);
+    if (mng_attends_distances(r->g, n)) {
+        attend_distance(r, u, &cache);
+        return;
+    }
     const mng_ref refs[] = {mng_operand(r, q),
                             mng_operand(r, cache.row_pos),
                             mng_operand(r, cache.row_slot),
@@ -181,4 +231,4 @@ static void attention(mng_run *r, const mng_unit *u) {
 
 const mng_op ocl_op_rope = {MN_OP_ROPE, 1, mng_rope_verdict, NULL, rope};
 const mng_op ocl_op_kv_store = {MN_OP_KV_STORE, 2, mng_store_verdict, NULL, store};
-const mng_op ocl_op_attention = {MN_OP_ATTENTION, 3, mng_attention_verdict, NULL, attention};
+const mng_op ocl_op_attention = {MN_OP_ATTENTION, 5, mng_attention_verdict, NULL, attention};

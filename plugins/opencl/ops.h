@@ -15,7 +15,7 @@ struct mn_program {
 
 /* A kernel object of one place in a step, and the arguments that it has: most are the same in every
  * step, and setting one costs as much as a part of enqueuing. */
-enum { OCL_MAX_REFS = 40, OCL_MAX_ARGS = 512 };
+enum { OCL_MAX_REFS = 40, OCL_MAX_ARGS = 640 };
 typedef struct ocl_recording ocl_recording;
 typedef struct ocl_place ocl_place;
 struct ocl_place {

@@ -16,7 +16,8 @@
     X(embed)                                                                                       \
     X(linear)                                                                                      \
     X(warps)                                                                                       \
-    X(mma) X(pieces) X(mad) X(cache) X(cache_split) X(moe) X(sample) X(step) X(state) X(lora)
+    X(mma)                                                                                         \
+    X(pieces) X(mad) X(cache) X(cache_split) X(distance) X(moe) X(sample) X(step) X(state) X(lora)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)
@@ -118,6 +119,7 @@ bool ocl_has_halves(const mng_type *type);
     X(attend_128x4_split, cache_split, false)                                                      \
     X(kv_store_split, cache_split, false)                                                          \
     X(attend_split, cache_split, false)                                                            \
+    X(attend_distance, distance, false)                                                            \
     X(moe_route, moe, false)                                                                       \
     X(moe_combine, moe, false)                                                                     \
     X(moe_combine_part, moe, false)                                                                \

@@ -77,6 +77,7 @@ for device in DEVICES:
         for name in ("self_test", "rows", "cache", "sample", "moe"):
             compile(name, device, standard, [], args + texts["common"] + texts[name])
         compile("cache_split", device, standard, [], args + texts["common"] + texts["cache_split"] + texts["cache"])
+        compile("distance", device, standard, [], args + texts["common"] + "\n#define KV_SPLIT\n#define DISTANCES\n" + texts["cache"] + texts["distance"])
         if device != "cpu":
             for per in (2, 4, 16) if standard == "CL1.2" else (4,):
                 compile("step, %d elements a lane" % per, device, standard, [], step(per, step_types))

@@ -99,6 +99,40 @@ static void attention(void **state) {
         }
 }
 
+/* What contracts 4 and 5 bring: rows of another text, biases by distance, trees, relative keys and
+ * queries, alone and with what goes together with them. */
+static void distances(void **state) {
+    static const op_shape shapes[] = {
+        {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 300},
+        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .dim_v = 12, .past = 70},
+        {.rows = 70, .n_head = 3, .n_head_kv = 3, .dim = 64, .past = 0},
+        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 80, .past = 100, .n_seqs = 7}};
+    static const int variants[] = {128,
+                                   128 + 256 + 16 + 6,
+                                   128 + 32,
+                                   256,
+                                   256 + 7,
+                                   256 + 8,
+                                   256 + 9,
+                                   512,
+                                   512 + 256 + 32 + 16 + 6,
+                                   1024,
+                                   1024 + 2048 + 8,
+                                   2048 + 8,
+                                   2048 + 64,
+                                   1024 + 2048 + 16 + 7};
+    (void)state;
+    needs_device();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+            op_shape s = shapes[i];
+            s.variant = variants[v];
+            near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
+            s.kv_dtype = v % 2 ? MN_Q8_0 : MN_F16;
+            near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
+        }
+}
+
 /* What latent attention has beside: values that are the first part of keys, products of heads with
  * a matrix each, norms of a part of a row; and columns of another table. */
 static void latent(void **state) {
@@ -370,6 +404,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(linear),
                                        cmocka_unit_test(experts),
                                        cmocka_unit_test(attention),
+                                       cmocka_unit_test(distances),
                                        cmocka_unit_test(latent),
                                        cmocka_unit_test(sampling),
                                        cmocka_unit_test(batch_invariance),

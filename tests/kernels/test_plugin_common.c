@@ -2,9 +2,12 @@
  * other sizes, symbols, the arena, the geometry of KV pages, bindings, and the lowering of nodes
  * into fused units. No plugin is loaded. */
 #include "case.h"
+#include "attend_fits.h"
 #include "common.h"
+#include "distances.h"
 #include "host.h"
 #include "units.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <cmocka.h>
@@ -559,6 +562,99 @@ static void test_taken(void **state) {
     assert_true(t.norm == -1 && t.gather == -1 && t.add == -1 && t.glu == -1 && t.rope_q == -1);
 }
 
+/* ---- distances ------------------------------------------------------------------------------- */
+/* Of an ATTENTION with a table of so many rows: [B, H] (relative: [B, H, D]). */
+static mnp_distances distances_of(bool relative, bool both_ways, int64_t rows, int64_t far,
+                                  int64_t *steps) {
+    op_case *c = case_new();
+    const int64_t places[3] = {rows, 2, D};
+    int32_t in[13];
+    uint64_t attr[11] = {0};
+    mnp_distances d;
+    for (int i = 0; i < 13; i++)
+        in[i] = -1;
+    in[MN_ATTENTION_Q] = case_cube(c, MN_ROLE_INPUT, MN_F32, 4, 2, D, NULL, "q");
+    if (relative)
+        in[MN_ATTENTION_RELATIVE_Q] = case_tensor(c, MN_ROLE_WEIGHT, MN_F32, 3, places, NULL, "t");
+    else
+        in[MN_ATTENTION_DISTANCE_BIAS] = case_mat(c, MN_ROLE_WEIGHT, MN_F32, rows, 2, NULL, "b");
+    const int32_t y = case_cube(c, MN_ROLE_OUTPUT, MN_F32, 4, 2, D, NULL, "y");
+    attr[MN_ATTENTION_ATTR_BIDIRECTIONAL] = both_ways;
+    attr[MN_ATTENTION_ATTR_MAX_DISTANCE] = (uint64_t)far;
+    case_node(c, MN_OP_ATTENTION, in, 13, &y, 1, attr, 11);
+    const mn_node *n = mnp_node(&c->g, 0);
+    assert_true(mnp_attention_fits(&c->g, n) && mnp_has_distances(&c->g, n));
+    *steps = mnp_distance_steps(&c->g, n);
+    mnp_distances_of(&c->g, n, &d);
+    case_free(c);
+    return d;
+}
+
+static int64_t length_in(const mnp_distances *d, int64_t m) {
+    int64_t length = d->exact;
+    if (m < d->exact)
+        return m;
+    for (int32_t i = 0; i < d->n_steps && d->step[i] <= m; i++)
+        length++;
+    return length;
+}
+
+/* As op_attention.c of plugin `reference` computes it. */
+static int64_t bucket_by_logarithm(int64_t m, int64_t n, int64_t far) {
+    const int64_t exact = n / 2;
+    if (m < exact)
+        return m;
+    const double from = (double)exact;
+    const double share = log((double)m / from) / log((double)far / from);
+    const int64_t bucket = exact + (int64_t)floor(share * (double)(n - exact));
+    return bucket < n - 1 ? bucket : n - 1;
+}
+
+static int64_t length_by_logarithm(int64_t m, int64_t n, int64_t far) {
+    const int64_t mid = n / 4;
+    if (!far || m <= mid)
+        return m;
+    const double from = (double)mid;
+    const double share = log((double)m / from) / log((double)(far - 1) / from);
+    return mid + (int64_t)ceil(share * (from - 1));
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Buckets are those of the logarithms, distance by distance. */
+static void test_distances(void **state) {
+    static const int64_t biases[][2] = {{32, 128}, {12, 40}, {2, 2},    {3, 9},
+                                        {31, 16},  {64, 33}, {16, 800}, {256, 65536}};
+    static const int64_t tables[][2] = {{512, 512}, {512, 65536}, {26, 40}, {24, 40}, {4, 3},
+                                        {6, 100},   {64, 18},     {2, 0},   {512, 0}};
+    int64_t steps;
+    (void)state;
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        for (int both = 0; both < 2; both++) {
+            const int64_t n = biases[i][0];
+            const int64_t far = biases[i][1];
+            const mnp_distances d = distances_of(false, both, both ? 2 * n : n, far, &steps);
+            assert_int_equal(d.places, n);
+            assert_true(steps == d.n_steps && steps == n - 1 - n / 2);
+            for (int64_t m = 0; m < 70000; m++)
+                assert_int_equal(length_in(&d, m), bucket_by_logarithm(m, n, far));
+        }
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        const int64_t n = tables[i][0];
+        const mnp_distances d = distances_of(true, true, n, tables[i][1], &steps);
+        assert_int_equal(d.places, n / 2);
+        assert_int_equal(steps, d.n_steps);
+        for (int64_t m = 0; m < 70000; m++)
+            assert_int_equal(least(length_in(&d, m), n / 2),
+                             least(length_by_logarithm(m, n, tables[i][1]), n / 2));
+    }
+    /* more than a kernel has room for */
+    distances_of(false, false, 512, 65536, &steps);
+    assert_true(steps > MNP_DISTANCE_STEPS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_symbols),
@@ -567,6 +663,7 @@ int main(void) {
         cmocka_unit_test(test_sources),     cmocka_unit_test(test_lower_by_uses),
         cmocka_unit_test(test_lower_order), cmocka_unit_test(test_lower_store),
         cmocka_unit_test(test_taken),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_distances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,17 @@ typedef struct {
     int H;
 } ocl_attend_args;
 
+/* attend_distance; exact, places, step: mnp_distances */
+#define OCL_DISTANCE_STEPS 128
+typedef struct {
+    ocl_attend_args a;
+    int n_words; /* of ANCESTORS of a row */
+    int exact;
+    int places;
+    int n_steps;
+    int step[OCL_DISTANCE_STEPS];
+} ocl_distance_args;
+
 typedef struct {
     float scale;
     int E;
@@ -298,6 +309,7 @@ OCL_SIZE(ocl_rope_args, 24)
 OCL_SIZE(ocl_cache, 80)
 OCL_SIZE(ocl_store_args, 104)
 OCL_SIZE(ocl_attend_args, 104)
+OCL_SIZE(ocl_distance_args, 632)
 OCL_SIZE(ocl_route_args, 36)
 OCL_SIZE(ocl_combine_args, 16)
 OCL_SIZE(ocl_part_args, 24)

@@ -1,6 +1,7 @@
 /* cache.cl -- KV_STORE and ATTENTION over paged keys and values. A page holds, for each layer, keys
  * [Hkv, page_tokens, row], then values; a row is a head's elements in the cache's type, padded with
- * zeros to whole pieces. KV_SPLIT: the pages lie in up to OCL_KV_PARTS buffers (cache_split.cl). */
+ * zeros to whole pieces. KV_SPLIT: the pages lie in up to OCL_KV_PARTS buffers (cache_split.cl).
+ * DISTANCES: only what distance.cl uses. */
 enum { PAGE_TOKENS = 64 };
 
 /* The cache among a kernel's operands; those behind the first buffer come last. */
@@ -46,6 +47,7 @@ static global uchar *cached_row(ARGS ocl_cache *c, kv_base kv, global const int 
     return layer + place * c->k_row;
 }
 
+#ifndef DISTANCES
 /* ---- storing --------------------------------------------------------------------------------- */
 /* A block of q8_0: d = largest / 127 in f16, codes to nearest even; NaN where one is not finite. */
 static void store_q8(global uchar *to, const float *x) {
@@ -109,6 +111,7 @@ kernel void KERNEL(kv_store)(REF(k), REF(v), REF(row_pos), REF(row_slot), REF(pa
 }
 
 #endif
+#endif
 
 /* ---- attending ------------------------------------------------------------------------------- */
 static float16 cached_piece(global const uchar *row, int type, int i) {
@@ -155,7 +158,7 @@ static float bent(ARGS ocl_attend_args *p, global const float *slopes, int head,
     return slopes ? logit + slopes[head] * (float)behind : logit;
 }
 
-#ifndef STEP_WARPS
+#if !defined STEP_WARPS && !defined DISTANCES
 /* One group for each row and head. Positions go by LANES: a lane has the logit of one of them, then
  * elements of the sum of values. A running maximum keeps the sums in range. */
 kernel void KERNEL(attend)(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks),
@@ -222,7 +225,7 @@ kernel void KERNEL(attend)(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(
 #endif
 
 /* ---- attending by warps ---------------------------------------------------------------------- */
-#if LINEAR_LANES == 32
+#if LINEAR_LANES == 32 && !defined DISTANCES
 #ifdef PTX
 #define UNROLL _Pragma("unroll")
 #else
