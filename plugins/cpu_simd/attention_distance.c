@@ -51,18 +51,21 @@ mnk_distances mnk_distances_asked(const mnc_query *q) {
 }
 
 /* How far from the middle of n rows a distance's row is: at most n / 2. */
-static void fill_lengths(const mnk_distances *d) {
+static int64_t relative_length(const mnk_distances *d, int64_t m) {
     const int64_t n = n_places(d);
     const int64_t mid = n / 4;
     const double from = (double)mid;
-    for (int64_t m = 0; m <= d->far; m++) {
-        int64_t length = m;
-        if (d->grow && m > mid) {
-            const double share = log((double)m / from) / log((double)(d->far - 1) / from);
-            length = mid + (int64_t)ceil(share * (from - 1));
-        }
-        d->buckets[m] = (int32_t)(length < n / 2 ? length : n / 2);
+    int64_t length = m;
+    if (d->grow && m > mid) {
+        const double share = log((double)m / from) / log((double)(d->far - 1) / from);
+        length = mid + (int64_t)ceil(share * (from - 1));
     }
+    return mnk_least(length, n / 2);
+}
+
+static void fill_lengths(const mnk_distances *d) {
+    for (int64_t m = 0; m <= d->far; m++)
+        d->buckets[m] = (int32_t)relative_length(d, m);
 }
 
 /* The bucket of each distance, of n: the first n / 2 are exact, the others grow. */
@@ -101,12 +104,15 @@ float mnk_distance_bias(const mnk_distances *d, int64_t head, int64_t pos, int64
     return mnk_load1(mnc_row(w, bucket), w->dtype.id, head);
 }
 
-/* The row for a query `ahead` positions behind its key. */
+/* The row for a query `ahead` positions behind its key. Where n is no multiple of 4 the first row
+ * is for distances beyond `far`. */
 static int64_t distance_place(const mnk_distances *d, int64_t ahead) {
     const int64_t n = n_places(d);
     const int64_t middle = n / 2;
     const int64_t m = ahead < 0 ? -ahead : ahead;
-    const int64_t length = d->buckets[mnk_least(m, d->far)];
+    int64_t length = d->buckets[mnk_least(m, d->far)];
+    if (m > d->far && length < middle)
+        length = relative_length(d, m);
     if (ahead < 0)
         return middle - length;
     return mnk_least(middle + length, n - 1);

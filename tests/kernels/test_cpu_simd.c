@@ -397,6 +397,11 @@ static void attention(void **state) {
                 s.kv_dtype = MN_F16;
                 near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3, caps[c]);
             }
+        /* far distances both ways, which share rows of tables: biases, relative keys and queries */
+        op_shape far = {.rows = 90, .n_head = 3, .n_head_kv = 3, .dim = 32, .variant = 256 + 8};
+        near(MN_OP_ATTENTION, MN_F32, far, MN_PRECISION_EXACT, 1e-5, caps[c]);
+        far.variant = 1024 + 2048 + 8;
+        near(MN_OP_ATTENTION, MN_F32, far, MN_PRECISION_EXACT, 1e-5, caps[c]);
     }
     h_host_option(NULL, NULL);
 }
