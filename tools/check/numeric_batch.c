@@ -176,13 +176,20 @@ static void try_op(numeric *n, uint32_t op, uint32_t dtype, const op_shape *shap
     }
 }
 
+/* Variants of ATTENTION: biases by distance; relative keys and queries. */
+#define BIASES .variant = 256
+#define TABLES .variant = 1024 + 2048
+
 static void try_all(numeric *n) {
     static const uint32_t types[] = {MN_F32, MN_F16, MN_Q8_0, MN_Q4_0, MN_Q4_K};
     static const op_shape plain = {.rows = ALL, .k = 512, .n = 96};
     static const op_shape experts = {.rows = ALL, .k = 256, .n = 64, .n_expert = 8, .n_used = 2};
     static const op_shape attention[] = {
         {.rows = ALL, .n_head = 4, .n_head_kv = 2, .dim = 64, .past = 150, .n_seqs = 1},
-        {.rows = ALL, .n_head = 4, .n_head_kv = 2, .dim = 64, .past = 90, .n_seqs = ALL}};
+        {.rows = ALL, .n_head = 4, .n_head_kv = 2, .dim = 64, .past = 90, .n_seqs = ALL},
+        {.rows = ALL, .n_head = 4, .n_head_kv = 2, .dim = 64, .past = 150, .n_seqs = 1, BIASES},
+        {.rows = ALL, .n_head = 4, .n_head_kv = 4, .dim = 64, .past = 90, .n_seqs = ALL, BIASES},
+        {.rows = ALL, .n_head = 4, .n_head_kv = 4, .dim = 32, .past = 90, .n_seqs = ALL, TABLES}};
     try_op(n, MN_OP_RMS_NORM, MN_F32, &plain);
     for (size_t i = 0; i < MN_COUNT(attention); i++)
         try_op(n, MN_OP_ATTENTION, MN_DTYPE_NONE, &attention[i]);
