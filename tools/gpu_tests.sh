@@ -75,12 +75,12 @@ segments() {
         MINERVA_N_CPU_MOE=$n golden cuda:0,cpu_simd fixture:gpt-oss fixture:gpt-oss-mxfp4 fixture:qwen3-next fixture:mixtral fixture:nemotron-h-moe fixture:gemma4-moe || return 1
     done
 }
-# Every fixture; those of FIXTURES beside those of the repository. What T5 and MPNet ask of ATTENTION has no kernel, and is said.
+# Every fixture; those of FIXTURES beside those of the repository.
 fixtures() { # CASE
     data=$(mktemp -d) && mkdir "$data/fixtures" && for d in "$here"/tests/data/fixtures/* ${FIXTURES:+"$FIXTURES"/*}; do
         [ -d "$d" ] && ln -sfn "$d" "$data/fixtures/$(basename "$d")"
     done
-    MINERVA_TEST_DATA="$data" golden cuda -n ATTENTION "$1:*"
+    MINERVA_TEST_DATA="$data" golden cuda "$1:*"
     e=$?
     rm -rf "$data"
     return $e
@@ -234,7 +234,7 @@ each_fixture() {
 # Two cards as one device: fixtures, and a batch as its sequences alone.
 group() {
     export MINERVA_CUDA_GROUPS=1
-    golden cuda:0+cuda:1 batch -n ATTENTION 'fixture:*'
+    golden cuda:0+cuda:1 batch 'fixture:*'
 }
 # The same on one card, which is listed twice: over its own memory; through the stand-in, small sums and large ones.
 group_stub() {
@@ -284,10 +284,13 @@ for part in "$@"; do
         step argmax golden cuda argmax
         step fixtures fixtures fixture
         step "fixtures a16" fixtures a16
-        step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
+        step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda
+        step rerankers python3 "$here/tests/golden/rerankers.py" "$minerva" cuda ;;
     forms) step types golden cuda types ;;
     models) step models models ;;
-    encoders) step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
+    encoders)
+        step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda
+        step rerankers python3 "$here/tests/golden/rerankers.py" "$minerva" cuda ;;
     segments) step segments segments ;;
     batch) step batch golden cuda batch ;;
     adapters) step adapters "$build/tests/golden/adapters" cuda ;;

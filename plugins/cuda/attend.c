@@ -2,7 +2,7 @@
  * (attend.cuh), rows of long sequences by tiles (prompt.cuh), rows and heads of a latent cache by
  * tiles (k_attention_latent.cu). It chooses kernel and grid from sizes; rows of tables and
  * functions of k_attention_*.cu and k_prompt_*.cu launch. */
-#include "kernels.h"
+#include "attend_distance.h"
 #include <limits.h>
 
 /* Tiles that a warp asks for before the one that it reads. 0, 1 and 2: mistral-7b at 32,000
@@ -38,18 +38,39 @@ bool cu_attends_long(const cu_attend *a) {
     return longest_row(&a->c) > 256 || a->slopes || a->chunk > 0;
 }
 
-/* Blocks of a row's heads, and as many slices of its positions as leave no unit idle. */
-static void attend_long(const cu_card *d, cudaStream_t s, const cu_attend *a) {
+/* Blocks of a row, or of several. */
+static int long_blocks(const cu_attend *a, int rows) {
     const int per_kv = a->H / a->c.Hkv;
-    const int blocks = (per_kv + CU_LONG_HEADS - 1) / CU_LONG_HEADS * a->c.Hkv * a->c.T;
+    const int of_row = (per_kv + CU_LONG_HEADS - 1) / CU_LONG_HEADS * a->c.Hkv;
+    return of_row * ((a->c.T + rows - 1) / rows);
+}
+
+/* As many slices of a row's positions as leave no unit idle. */
+static int long_slices(const cu_card *d, const cu_attend *a) {
     const bool splits = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
-    int slices = splits ? 4 * d->sms / blocks + 1 : 1;
+    const int slices = splits ? 4 * d->sms / long_blocks(a, 1) + 1 : 1;
+    return slices > a->max_splits ? a->max_splits : slices;
+}
+
+static int log_of(int split) {
     int log_split = 0;
-    if (slices > a->max_splits)
-        slices = a->max_splits;
-    while (1 << log_split < a->split)
+    while (1 << log_split < split)
         log_split++;
-    cu_attend_long(s, a, log_split, slices);
+    return log_split;
+}
+
+static void attend_long(const cu_card *d, cudaStream_t s, const cu_attend *a) {
+    cu_attend_long(s, a, log_of(a->split), long_slices(d, a));
+}
+
+/* Rows of prompts share tiles where that leaves a block for each unit. */
+void cu_distance_run(const cu_card *d, cudaStream_t s, const cu_attend *a, const cu_distance *by) {
+    const int per_kv = a->H / a->c.Hkv;
+    const int rows = per_kv < CU_LONG_HEADS ? CU_LONG_HEADS / per_kv : 1;
+    if (rows > 1 && a->c.T > a->n_seqs && long_blocks(a, rows) >= d->sms)
+        cu_attend_distance(s, a, by, rows, log_of(a->split), 1);
+    else
+        cu_attend_distance(s, a, by, 1, log_of(a->split), long_slices(d, a));
 }
 
 /* One row over a short cache has a block per head: what counts is how long each takes. */

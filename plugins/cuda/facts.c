@@ -1,6 +1,7 @@
 /* facts.c -- what the driver says about its devices, opening one, and the self-test. Device
  * numbers are the driver's, in the order of CUDA_VISIBLE_DEVICES. By the option `repeat` all cards
  * are listed so many times, so that tests of groups run on one card. */
+#include "attend_distance.h"
 #include "cu.h"
 #include "gemm.h"
 #include <dlfcn.h>
@@ -208,6 +209,7 @@ mn_status cu_device_open(mng_plugin *p, uint32_t device, mn_device *d, mn_error 
     cu_gemm_init(&d->card);
     cu_prompt_sm90_init(&d->card);
     cu_attend_long_init(&d->card);
+    cu_attend_distance_init(&d->card);
     cu_latent_init(&d->card);
     cu_attend_tiles_init();
     e = cudaGetLastError();

@@ -5,40 +5,14 @@
  * alone. A tile of keys lies in shared memory in f32: lane i has the product with key i, then
  * elements i, i + 32, ... of the sum of values, which are the same tile where values are the
  * first elements of keys. */
-#include "cached.cuh"
+#include "attend_long.cuh"
 
-enum { WARPS = CU_LONG_HEADS, THREADS = 32 * WARPS, TILE = 32, PER_LANE = CU_MAX_HEAD / 32 };
+enum { PER_LANE = CU_MAX_HEAD / 32 };
 
 /* A running softmax of a head: the sums of a lane's elements of values. */
 struct part {
     float m, sum, o[PER_LANE];
 };
-
-/* Rows [at, at + n) of a head's keys, or values, as rows of `stride` floats; zeros where no page
- * is. All threads of the block. */
-__device__ __forceinline__ void load_rows(const cu_cache &c, bool value, int slot, int kvh, int at,
-                                          int n, int stride, float *to) {
-    const int pad = value ? c.pv : c.pk;
-    const int chunks = pad / 8;
-    for (int i = threadIdx.x; i < n * chunks; i += THREADS) {
-        const int row = i / chunks;
-        const int p = at + row;
-        const int page = __ldcg(&c.pages[(int64_t)slot * c.P + p / CU_PAGE_TOKENS]);
-        eight_floats v = {};
-        if (page >= 0 && page < c.n_pages)
-            v = read_any(value ? values_at(c, page) : keys_at(c, page),
-                         value ? c.v_dtype : c.k_dtype, kvh, p, pad, i % chunks);
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            to[row * stride + 8 * (i % chunks) + k] = v.f[k];
-    }
-}
-
-/* Whether position p has a page: one that was given back is seen by no row. */
-__device__ __forceinline__ bool has_page(const cu_cache &c, int slot, int p) {
-    const int page = __ldcg(&c.pages[(int64_t)slot * c.P + p / CU_PAGE_TOKENS]);
-    return page >= 0 && page < c.n_pages;
-}
 
 __device__ __forceinline__ void merge_part(part &into, const part &from) {
     const float m = fmaxf(into.m, from.m);
@@ -102,23 +76,6 @@ __device__ __forceinline__ void add_tile(const cu_attend &a, bool has, int slot,
                 r.o[i] = fmaf(share, tile[j * stride + lane + 32 * i], r.o[i]);
     }
     __syncthreads();
-}
-
-/* The last position that row t at pos sees. */
-__device__ __forceinline__ int last_of(const cu_attend &a, int t, int pos) {
-    int last = pos;
-    for (int s = 0; a.bidirectional && s < a.n_seqs; s++) {
-        const int first = __ldcg(&a.seqs[4 * s]);
-        const int rows = __ldcg(&a.seqs[4 * s + 1]);
-        if (rows > 0 && t >= first && t < first + rows && first + rows <= a.c.T)
-            last = max(pos, __ldcg(&a.c.row_pos[first + rows - 1]));
-    }
-    return a.window > 0 ? min(last, pos + a.window - 1) : last;
-}
-
-__device__ __forceinline__ int first_of(const cu_attend &a, int pos) {
-    const int first = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
-    return a.chunk > 0 ? max(first, pos - pos % a.chunk) : first;
 }
 
 /* Where the part of split s of a head lies: maximum, sum, values. */
@@ -220,11 +177,6 @@ __global__ void __launch_bounds__(THREADS) attend_long(cu_attend a, int groups, 
     for (int i = 0; i < PER_LANE; i++)
         if (has && lane + 32 * i < c.dv)
             put(a.y, row * c.dv + lane + 32 * i, __fmul_rn(all.o[i], 1 / all.sum), a.y_kind);
-}
-
-static size_t shared_bytes(const cu_cache *c) {
-    const int longest = c->pk > c->pv ? c->pk : c->pv;
-    return (size_t)(WARPS * c->pk + TILE * (longest + 1)) * sizeof(float);
 }
 
 void cu_attend_long_init(const cu_card *d) {

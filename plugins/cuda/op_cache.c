@@ -2,6 +2,7 @@
  * and k_cache.cu, and for attend.c. Where each sequence has one row the attention of a STORE unit
  * rotates, stores and attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the
  * compiled program). */
+#include "attend_distance.h"
 #include "ops.h"
 
 /* The cache of a unit's layer. */
@@ -92,6 +93,26 @@ static void attend_prompt(mng_run *r, const mng_unit *u, const cu_attend *a) {
     cu_prompt_run(d, r->step->stream, a);
 }
 
+_Static_assert(CU_DISTANCE_STEPS == MNP_DISTANCE_STEPS, "distances");
+
+/* What its operands of contracts 4 and 5 are. */
+static cu_distance distance_of(const mng_run *r, const mng_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    cu_distance by = {.biases = cu_in_flat(r, n, MN_ATTENTION_DISTANCE_BIAS),
+                      .rel_k = cu_in_flat(r, n, MN_ATTENTION_RELATIVE_K),
+                      .rel_q = cu_in_flat(r, n, MN_ATTENTION_RELATIVE_Q),
+                      .lengths = cu_in_i32(r, n, MN_ATTENTION_LENGTHS),
+                      .ancestors = cu_in_i32(r, n, MN_ATTENTION_ANCESTORS),
+                      .n_words = (int)mng_dim(r, mnp_in(r->g, n, MN_ATTENTION_ANCESTORS), 1)};
+    if (u->distances) {
+        by.exact = u->distances->exact;
+        by.places = u->distances->places;
+        by.n_steps = u->distances->n_steps;
+        memcpy(by.step, u->distances->step, sizeof by.step);
+    }
+    return by;
+}
+
 /* Sequences of many rows go to tiles of rows (attend.c), where the cache and the class let them;
  * those of one row beside them, and all others, go row by row with keys split. */
 static void attention(mng_run *r, const mng_unit *u) {
@@ -131,6 +152,12 @@ static void attention(mng_run *r, const mng_unit *u) {
     }
     if (!a.c.T)
         return;
+    if (mng_attends_distances(g, n)) {
+        const cu_distance by = distance_of(r, u);
+        cu_chose(r, u->node, "attend_distance", "", a.c.T);
+        cu_distance_run(&r->dev->card, r->step->stream, &a, &by);
+        return;
+    }
     if (cu_latent_fits(&r->dev->card, &a)) {
         cu_chose(r, u->node, "attend_latent", "", a.c.T);
         cu_latent_run(&r->dev->card, r->step->stream, &a);
@@ -180,5 +207,5 @@ static void attention_needs(const mn_program *p, const mn_node *n, mng_needs *ne
 
 const mng_op cu_op_rope = {MN_OP_ROPE, 1, mng_rope_verdict, NULL, rotate_rows};
 const mng_op cu_op_kv_store = {MN_OP_KV_STORE, 2, mng_store_verdict, NULL, store};
-const mng_op cu_op_attention = {MN_OP_ATTENTION, 3, mng_attention_verdict, attention_needs,
+const mng_op cu_op_attention = {MN_OP_ATTENTION, 5, mng_attention_verdict, attention_needs,
                                 attention};

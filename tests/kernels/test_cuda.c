@@ -172,6 +172,43 @@ static void attention(void **state) {
         }
 }
 
+/* What contracts 4 and 5 bring: rows of another text, biases by distance, trees, relative keys and
+ * queries; rows by themselves, and those of prompts, which share tiles. */
+static void distances(void **state) {
+    static const op_shape shapes[] = {
+        {.rows = 1, .n_head = 8, .n_head_kv = 8, .dim = 64, .past = 1300},
+        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .dim_v = 12, .past = 70},
+        {.rows = 600, .n_head = 12, .n_head_kv = 12, .dim = 64, .past = 0},
+        {.rows = 70, .n_head = 12, .n_head_kv = 2, .dim = 144, .past = 300},
+        {.rows = 9, .n_head = 12, .n_head_kv = 12, .dim = 64, .past = 300, .n_seqs = 9},
+        {.rows = 210, .n_head = 16, .n_head_kv = 16, .dim = 64, .past = 100, .n_seqs = 7}};
+    static const int variants[] = {128,
+                                   128 + 256 + 6,
+                                   128 + 256 + 16,
+                                   128 + 32,
+                                   256,
+                                   256 + 7,
+                                   256 + 8,
+                                   512,
+                                   512 + 256 + 32 + 16 + 6,
+                                   1024,
+                                   2048 + 8,
+                                   1024 + 2048 + 8,
+                                   2048 + 64,
+                                   1024 + 2048 + 16 + 7};
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+            op_shape s = shapes[i];
+            s.variant = variants[v];
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
+            s.kv_dtype = MN_F16;
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3);
+            s.kv_dtype = MN_Q8_0;
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3);
+        }
+}
+
 /* Slopes, values that are the first part of keys, chunks; rows of DeepSeek's cache. */
 static void latent(void **state) {
     static const op_shape shapes[] = {
@@ -327,9 +364,9 @@ static void batch_invariance(void **state) {
 /* test_cuda [NAME]: one test alone; * stands for any text. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ops),       cmocka_unit_test(linear), cmocka_unit_test(experts),
-        cmocka_unit_test(attention),       cmocka_unit_test(latent), cmocka_unit_test(sampling),
-        cmocka_unit_test(batch_invariance)};
+        cmocka_unit_test(small_ops), cmocka_unit_test(linear),          cmocka_unit_test(experts),
+        cmocka_unit_test(attention), cmocka_unit_test(distances),       cmocka_unit_test(latent),
+        cmocka_unit_test(sampling),  cmocka_unit_test(batch_invariance)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

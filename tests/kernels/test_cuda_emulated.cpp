@@ -2,7 +2,7 @@
  * sums in double: keys and values of each pair of types, turned on the way or not, stored and
  * attended to, with windows, over pages in any order; views. A GPU proves speed and the rest; this
  * runs in every gate. */
-#include "kernels.h"
+#include "attend_distance.h"
 extern "C" {
 #include "common.h"
 #include "dtype.h"
@@ -23,7 +23,11 @@ extern "C" void cu_attend_long(cudaStream_t, const cu_attend *, int, int) {
     printf("FAIL  cu_attend_long was not asked for\n");
     failed++;
 }
-/* Of test_cuda_latent.cpp. */
+/* Of test_cuda_distance.cpp, and test_cuda_latent.cpp. */
+extern "C" void cu_attend_distance(cudaStream_t, const cu_attend *, const cu_distance *, int, int,
+                                   int) {
+    failed++;
+}
 extern "C" void cu_attend_latent(cudaStream_t, const cu_latent *, int) {
     failed++;
 }

@@ -2,13 +2,15 @@
  * double: steps of prompts and of sequences of one row, tiles of one block and tiles that several
  * share, in memory that is NaN where nothing was stored. Warpgroup products are emulated, too; what
  * a GPU proves is speed and order. */
-#include "kernels.h"
+#include "attend_distance.h"
 #include <cstdio>
 #include <vector>
 
 /* attend.c refers to them. */
 extern "C" {
 void cu_attend_long(cudaStream_t, const cu_attend *, int, int) {
+}
+void cu_attend_distance(cudaStream_t, const cu_attend *, const cu_distance *, int, int, int) {
 }
 void cu_attend_tiles(cudaStream_t, const cu_attend_args *, dim3) {
 }
