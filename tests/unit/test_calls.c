@@ -1,19 +1,16 @@
-/* test_calls.c -- tool calls in the text of an answer: what each family of models writes, what only
- * looks like it, the templates of models as the oracle of both, and hostile answers. All of it is
- * fed whole, byte by byte and in random pieces: the events must be the same. */
-#include "text/chat/call_types.h"
-#include "text/chat/calls.h"
-#include "text/chat/chat.h"
-#include <cjson/cJSON.h>
+/* test_calls.c -- tool calls in the text of an answer: what each family of models writes, and what
+ * only looks like it. All of it is fed whole, byte by byte and in random pieces: the events must be
+ * the same. test_calls_templates.c has the templates of models, test_calls_hostile.c answers that
+ * nobody wrote. */
+#include "test_calls.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 static uint64_t seed = 88172645463325252u;
-static uint32_t draw(uint32_t n) { /* 0 .. n - 1; Marsaglia's xorshift */
+uint32_t draw(uint32_t n) { /* Marsaglia's xorshift */
     seed ^= seed << 13;
     seed ^= seed >> 7;
     seed ^= seed << 17;
@@ -21,8 +18,7 @@ static uint32_t draw(uint32_t n) { /* 0 .. n - 1; Marsaglia's xorshift */
 }
 
 /* ---- events as text -------------------------------------------------------------------------- */
-/* Text as it is, a call as «number name|arguments». */
-static void write_events(mn_events *events, mn_text *out) {
+void write_events(mn_events *events, mn_text *out) {
     bool in_call = false;
     assert_int_equal(mn_events_done(events), MN_OK);
     for (uint32_t i = 0; i < events->n; i++) {
@@ -39,10 +35,9 @@ static void write_events(mn_events *events, mn_text *out) {
     mn_text_puts(out, in_call ? "\xc2\xbb" : "");
 }
 
-/* All events of a text whose pieces have at most `most` bytes; 0: whole. */
-static const struct cJSON *tools; /* of the request */
-static mn_calls_end ending;       /* how the answer ends */
-static void collect(const mn_call_family *family, mn_str text, uint32_t most, mn_events *all) {
+const cJSON *tools;
+mn_calls_end ending;
+void collect(const mn_call_family *family, mn_str text, uint32_t most, mn_events *all) {
     mn_calls calls = {.family = family, .tools = tools};
     while (text.len) {
         const uint64_t want = most ? 1 + draw(most) : text.len;
@@ -87,12 +82,11 @@ static void stays(const mn_call_family *family, const char *text) {
     expect(family, text, text);
 }
 
-static const mn_call_family *family(const char *of_template) {
+const mn_call_family *family(const char *of_template) {
     return mn_call_family_in(mn_str_of(of_template));
 }
 
 /* ---- what families write --------------------------------------------------------------------- */
-#define CALL(name, args) "{\"name\": \"" name "\", \"arguments\": " args "}"
 
 static void hermes(void **state) {
     (void)state;
@@ -473,382 +467,6 @@ static void long_values(void **state) {
     assert_int_equal(mn_events_done(&all), MN_OK);
     assert_int_equal(all.n, 2);
     assert_true(mn_str_ends(all.list[1].text, "11\"}"));
-    mn_events_free(&all);
-    mn_text_free(&text);
-}
-
-/* ---- templates as the oracle ----------------------------------------------------------------- */
-/* The assistant's part of templates that are not among the shared ones, in few words. */
-#define TURNS(call)                                                                                \
-    "{% for m in messages %}{% if m.role == 'user' %}U{{ m.content }}{% else %}A{{ m.content }}"   \
-    "{% for c in m.tool_calls %}" call "{% endfor %}Z{% endif %}{% endfor %}"                      \
-    "{% if add_generation_prompt %}A{% endif %}"
-#define LIST(mark, call, end)                                                                      \
-    TURNS("{{ '" mark "[' if loop.first else ', ' }}" call "{{ ']" end "' if loop.last }}")
-
-static const struct {
-    const char *name, *source;
-    bool only_one;
-} short_templates[] = {
-    {"Phi-4-mini", TURNS("<|tool_call|>{{ c.function|tojson }}<|/tool_call|>"), false},
-    {"Phi-4-mini list", LIST("<|tool_call|>", "{{ c.function|tojson }}", "<|/tool_call|>"), false},
-    {"Granite 3", LIST("<tool_call>", "{{ c.function|tojson }}", "") "{# <|tool_call|> #}", false},
-    {"Mistral Small 3.2",
-     TURNS("[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]{{ "
-           "c.function.arguments|tojson }}"),
-     false},
-    {"Ministral 3",
-     TURNS("[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments|tojson }}"), false},
-    {"Qwen3-Coder",
-     TURNS("\n<tool_call>\n<function={{ c.function.name }}>\n{% for k, v in "
-           "c.function.arguments|items %}"
-           "<parameter={{ k }}>\n{{ v if v is string else v|tojson }}\n</parameter>\n{% endfor %}"
-           "</function>\n</tool_call>"),
-     false},
-    {"Seed-OSS",
-     TURNS("\n<seed:tool_call>\n<function={{ c.function.name }}>\n{% for k, v in "
-           "c.function.arguments|items %}<parameter={{ k }}>{{ v if v is string else v|tojson }}"
-           "</parameter>\n{% endfor %}</function>\n</seed:tool_call>"),
-     false},
-    {"MiniMax-M2",
-     TURNS("{{ '\n<minimax:tool_call>\n' if loop.first }}<invoke name=\"{{ c.function.name }}\">\n"
-           "{% for k, v in c.function.arguments|items %}<parameter name=\"{{ k }}\">"
-           "{{ v if v is string else v|tojson }}</parameter>\n{% endfor %}</invoke>\n"
-           "{{ '</minimax:tool_call>' if loop.last }}"),
-     false},
-    {"GLM-4.5",
-     TURNS(
-         "\n<tool_call>{{ c.function.name }}\n{% for k, v in c.function.arguments|items %}"
-         "<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v if v is string else v|tojson }}</arg_value>\n"
-         "{% endfor %}</tool_call>"),
-     false},
-    {"Hunyuan A13B", LIST("<tool_calls>", "{{ c.function|tojson }}", "</tool_calls>"), false},
-    {"Command R7B",
-     LIST("<|START_ACTION|>",
-          "\n    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": \"{{ c.function.name "
-          "}}\", "
-          "\"parameters\": {{ c.function.arguments|tojson }}}",
-          "<|END_ACTION|>"),
-     false},
-    {"Apertus",
-     LIST("<|tools_prefix|>", "{\"{{ c.function.name }}\": {{ c.function.arguments|tojson }}}",
-          "<|tools_suffix|>"),
-     false},
-    {"EXAONE 4, Ernie 4.5", TURNS("\n<tool_call>{{ c.function|tojson }}</tool_call>"), false}};
-
-static const struct {
-    const char *name;
-    bool only_one;
-} shared_templates[] = {{"Qwen-Qwen2.5-7B-Instruct", false},
-                        {"Qwen-Qwen3-0.6B", false},
-                        {"meta-llama-Llama-3.1-8B-Instruct", true},
-                        {"meta-llama-Llama-3.2-3B-Instruct", true},
-                        {"mistralai-Mistral-Nemo-Instruct-2407", false}};
-
-static const char *const functions[] = {
-    "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Ghent\", \"days\": 3, \"at\": [1.5, "
-    "null]}}",
-    "{\"name\": \"say\", \"arguments\": {\"what\": \"a \\\"b\\\" \\\\ {[<tool_call>]} \\u00e4 "
-    "\\ud83e\\udd99\\nx\"}}",
-    "{\"name\": \"now\", \"arguments\": {}}",
-    "{\"name\": \"deep\", \"arguments\": {\"a\": {\"b\": [{\"c\": {\"d\": true}}], \"e\": \"\"}}}"};
-
-static void render(const mn_jinja *t, const char *messages, bool prompt, mn_text *out) {
-    mn_error err = MN_ERROR_INIT;
-    mn_text vars = {0};
-    mn_text_printf(&vars, "{\"messages\": %s, \"add_generation_prompt\": %s}", messages,
-                   prompt ? "true" : "false");
-    if (mn_chat_render_json(t, (mn_str){vars.ptr, vars.len}, mn_str_of("<s>"), mn_str_of("</s>"), 0,
-                            out, &err))
-        fail_msg("%s", err.msg);
-    mn_text_free(&vars);
-}
-
-/* The calls of a rendered answer are those that it was made of, and there is nothing else. */
-static void check_answer(const char *name, const mn_call_family *f, mn_str text, uint32_t from,
-                         uint32_t n) {
-    mn_events all = {0};
-    uint32_t at = 0;
-    collect(f, text, draw(2) ? 7 : 40, &all);
-    assert_int_equal(mn_events_done(&all), MN_OK);
-    if (all.n != 2 * n)
-        fail_msg("%s: %u events in %.*s", name, all.n, (int)text.len, text.ptr);
-    for (uint32_t i = 0; i < n; i++) {
-        cJSON *made = cJSON_Parse(functions[from + i]);
-        const char *called = cJSON_GetStringValue(cJSON_GetObjectItem(made, "name"));
-        const mn_stream_event *e = &all.list[at];
-        assert_int_equal(e[0].kind, MN_EVENT_CALL);
-        assert_int_equal(e[1].kind, MN_EVENT_ARGUMENTS);
-        assert_int_equal(e[1].call, i);
-        assert_true(mn_str_is(e[0].text, called));
-        cJSON *args = cJSON_ParseWithLength(e[1].text.ptr, e[1].text.len);
-        if (!cJSON_Compare(args, cJSON_GetObjectItem(made, "arguments"), true))
-            fail_msg("%s: %.*s", name, (int)text.len, text.ptr);
-        cJSON_Delete(args);
-        cJSON_Delete(made);
-        at += 2;
-    }
-    mn_events_free(&all);
-}
-
-/* Renders an answer with n calls, and feeds what stands between prompt and end mark. */
-static void round_trip(const char *name, const mn_jinja *t, const mn_call_family *f, uint32_t from,
-                       uint32_t n) {
-    mn_text with = {0};
-    mn_text all = {0};
-    mn_text prompt = {0};
-    mn_text_puts(&with, "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
-                        "\"content\": \"\", \"tool_calls\": [");
-    for (uint32_t i = 0; i < n; i++)
-        mn_text_printf(&with,
-                       "%s{\"type\": \"function\", \"id\": \"abcdefgh%u\", \"function\": %s}",
-                       i ? ", " : "", i, functions[from + i]);
-    mn_text_puts(&with, "]}]");
-    render(t, "[{\"role\": \"user\", \"content\": \"Hi\"}]", true, &prompt);
-    render(t, with.ptr, false, &all);
-    size_t begin = 0;
-    while (begin < prompt.len && begin < all.len && prompt.ptr[begin] == all.ptr[begin])
-        begin++;
-    mn_str answer = {all.ptr + begin, all.len - begin};
-    static const char *const marks[] = {"<|im_end|>", "<|eot_id|>", "</s>", "Z",
-                                        "<think>\n\n</think>\n\n"};
-    for (size_t i = 0; i < MN_COUNT(marks); i++) {
-        const char *at = memmem(answer.ptr, answer.len, marks[i], strlen(marks[i]));
-        if (at == answer.ptr)
-            answer = (mn_str){at + strlen(marks[i]), answer.len - strlen(marks[i])};
-        else if (at)
-            answer.len = (uint64_t)(at - answer.ptr);
-    }
-    check_answer(name, f, answer, from, n);
-    mn_text_free(&with);
-    mn_text_free(&all);
-    mn_text_free(&prompt);
-}
-
-static void use_template(const char *name, mn_str source, bool only_one) {
-    mn_jinja *t = NULL;
-    mn_error err = MN_ERROR_INIT;
-    const mn_call_family *f = mn_call_family_in(source);
-    if (mn_jinja_parse(source, &t, &err))
-        fail_msg("%s: %s", name, err.msg);
-    if (!f) /* Llama 3.2's vocabulary tells */
-        f = family("<|python_tag|>");
-    for (uint32_t round = 0; round < 8; round++)
-        for (uint32_t from = 0; from < MN_COUNT(functions); from++)
-            for (uint32_t n = 1; n <= (only_one ? 1 : MN_COUNT(functions) - from); n++)
-                round_trip(name, t, f, from, n);
-    mn_jinja_free(t);
-}
-
-static void templates(void **state) {
-    (void)state;
-    const char *shared = getenv("MINERVA_SHARED");
-    const char *root = getenv("MINERVA_SOURCE_ROOT");
-    for (size_t i = 0; i < MN_COUNT(short_templates); i++)
-        use_template(short_templates[i].name, mn_str_of(short_templates[i].source),
-                     short_templates[i].only_one);
-    for (size_t i = 0; i < MN_COUNT(shared_templates); i++) {
-        const char *name = shared_templates[i].name;
-        mn_text path = {0};
-        char *text = NULL;
-        uint64_t n = 0;
-        if (shared)
-            mn_text_printf(&path, "%s/templates/%s.jinja", shared, name);
-        else
-            mn_text_printf(&path, "%s/../shared/templates/%s.jinja", root ? root : ".", name);
-        if (mn_read_file(path.ptr, 1 << 20, &text, &n, NULL) == MN_OK)
-            use_template(name, (mn_str){text, n}, shared_templates[i].only_one);
-        else
-            printf("skipped: no %s\n", path.ptr);
-        mn_free(text);
-        mn_text_free(&path);
-    }
-}
-
-/* ---- anything -------------------------------------------------------------------------------- */
-static const char *const words[] = {"<tool_call>",
-                                    "</tool_call>",
-                                    "[TOOL_CALLS]",
-                                    "[ARGS]",
-                                    "<|tool_call|>",
-                                    "<|/tool_call|>",
-                                    "<|python_tag|>",
-                                    "{",
-                                    "}",
-                                    "[",
-                                    "]",
-                                    ",",
-                                    ":",
-                                    "\"name\"",
-                                    "\"arguments\"",
-                                    "{\"name\": \"f\", \"arguments\": ",
-                                    "\"f\"",
-                                    "{\"a\": 1}",
-                                    "\"{\\\"a\\\": 1}\"",
-                                    "<function=f>",
-                                    "<parameter=a>",
-                                    "\n</parameter>",
-                                    "</function>",
-                                    " ",
-                                    "\n",
-                                    "a",
-                                    "\\",
-                                    "\"",
-                                    "\xc3\xa4",
-                                    "1",
-                                    ";",
-                                    "f[ARGS]{}",
-                                    ">>>",
-                                    "<|recipient|>",
-                                    "<|content|>",
-                                    "f\n",
-                                    "all\n",
-                                    "```",
-                                    "<parameter=b>",
-                                    "None",
-                                    "-",
-                                    "<",
-                                    "<minimax:tool_call>",
-                                    "</minimax:tool_call>",
-                                    "<invoke name=\"f\">",
-                                    "<parameter name=\"a\">",
-                                    "</invoke>",
-                                    "</parameter>",
-                                    "<tool_call>f\n",
-                                    "<arg_key>",
-                                    "</arg_key>",
-                                    "<arg_key>a</arg_key>",
-                                    "<arg_value>",
-                                    "</arg_value>",
-                                    "<seed:tool_call>",
-                                    "</seed:tool_call>",
-                                    "<tool_calls>",
-                                    "</tool_calls>",
-                                    "<|START_ACTION|>",
-                                    "<|END_ACTION|>",
-                                    "{\"tool_name\": \"f\", \"parameters\": ",
-                                    "<|tools_prefix|>",
-                                    "<|tools_suffix|>",
-                                    "{\"f\": ",
-                                    CALL("f", "{}")};
-static const char *const hints[] = {"[TOOL_CALLS]",     "<|tool_call|>", "<tool_call>",
-                                    "<|python_tag|>",   "<function=",    ">>>all",
-                                    "<|recipient|>",    "<arg_key>",     "<minimax:tool_call>",
-                                    "<seed:tool_call>", "<tool_calls>",  "<|START_ACTION|>",
-                                    "<|tools_prefix|>"};
-static const char known_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
-                                  "\"parameters\": {\"properties\": {\"a\": "
-                                  "{\"type\": \"string\"}, \"b\": {\"type\": \"integer\"}}}}}]";
-
-/* Text of what is no call is there, once and in order: of a text without calls all of it, else
- * all text is a part of what was pushed. The arguments of every call are an object; the last one's
- * may be incomplete where a limit cut them. */
-static void check_kept(mn_str text, const mn_events *all) {
-    bool calls = false;
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < all->n; i++)
-        calls |= all->list[i].kind != MN_EVENT_TEXT;
-    if (!calls && ending == MN_CALLS_ENDED && !memmem(text.ptr, text.len, "all\n", 4))
-        if (all->text.len != text.len)
-            fail_msg("%.*s", (int)text.len, text.ptr);
-    for (uint32_t i = 0; i < all->n; i++) {
-        const mn_stream_event *e = &all->list[i];
-        for (uint64_t k = 0; e->kind == MN_EVENT_TEXT && k < e->text.len; k++) {
-            while (at < text.len && text.ptr[at] != e->text.ptr[k])
-                at++;
-            assert_true(at < text.len);
-            at++;
-        }
-        if (e->kind == MN_EVENT_CALL && ending == MN_CALLS_ENDED)
-            assert_true(i + 1 < all->n && e[1].kind == MN_EVENT_ARGUMENTS);
-        if (e->kind != MN_EVENT_ARGUMENTS || (i + 1 == all->n && ending != MN_CALLS_ENDED))
-            continue;
-        cJSON *args = cJSON_ParseWithLength(e->text.ptr, e->text.len);
-        if (!cJSON_IsObject(args))
-            fail_msg("%.*s of %.*s", (int)e->text.len, e->text.ptr, (int)text.len, text.ptr);
-        cJSON_Delete(args);
-    }
-}
-
-static void random_answers(void **state) {
-    (void)state;
-    cJSON *list = NULL;
-    assert_int_equal(mn_call_types_read(mn_str_of(known_tools), &list, NULL), MN_OK);
-    for (int round = 0; round < 20000; round++) {
-        mn_text text = {0};
-        mn_text one = {0};
-        mn_text two = {0};
-        mn_events whole = {0};
-        mn_events cut = {0};
-        const mn_call_family *f = family(hints[draw(MN_COUNT(hints))]);
-        const uint32_t n = 1 + draw(24);
-        for (uint32_t i = 0; i < n; i++)
-            mn_text_puts(&text, words[draw(MN_COUNT(words))]);
-        const mn_str all = {text.ptr, text.len};
-        ending = draw(3) ? MN_CALLS_ENDED : MN_CALLS_CUT;
-        tools = draw(2) ? list : NULL;
-        collect(f, all, 0, &whole);
-        collect(f, all, 1 + draw(9), &cut);
-        write_events(&whole, &one);
-        write_events(&cut, &two);
-        if (one.len || two.len)
-            assert_string_equal(one.ptr, two.ptr);
-        check_kept(all, &whole);
-        mn_text_free(&text);
-        mn_text_free(&one);
-        mn_text_free(&two);
-        mn_events_free(&whole);
-        mn_events_free(&cut);
-    }
-    ending = MN_CALLS_ENDED;
-    tools = NULL;
-    cJSON_Delete(list);
-}
-
-/* What never ends: the memory is bounded (collect), the bytes are all there, and it is over
- * soon. */
-static void hostile(void **state) {
-    (void)state;
-    static const char *const parts[] = {"<tool_call>",
-                                        "<tool_call>{",
-                                        "<",
-                                        " ",
-                                        "<tool_call> ",
-                                        "<tool_call>[[",
-                                        "{\"name\":\"f\",",
-                                        "[TOOL_CALLS]f[",
-                                        "[TOOL_CALLS]",
-                                        "<|python_tag|>;",
-                                        "<tool_call>{\"a\":\"",
-                                        "<tool_call>{\"a\":[[[",
-                                        "<tool_call>f",
-                                        "<minimax:tool_call><invoke name=",
-                                        "<|tools_prefix|>[{\"f"};
-    for (size_t i = 0; i < MN_COUNT(parts); i++)
-        for (size_t k = 0; k < MN_COUNT(hints); k++) {
-            mn_text text = {0};
-            mn_events all = {0};
-            while (text.len < 300000)
-                mn_text_puts(&text, parts[i]);
-            collect(family(hints[k]), (mn_str){text.ptr, text.len}, 64, &all);
-            assert_int_equal(mn_events_done(&all), MN_OK);
-            assert_int_equal(all.text.len, text.len);
-            assert_memory_equal(all.text.ptr, text.ptr, text.len);
-            mn_events_free(&all);
-            mn_text_free(&text);
-        }
-    /* once it is given, a call may be as long as it likes, and as deep as the automaton */
-    mn_text text = {0};
-    mn_events all = {0};
-    mn_text_puts(&text, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ");
-    for (int i = 0; i < 300; i++)
-        mn_text_puts(&text, "[");
-    collect(family("<tool_call>"), (mn_str){text.ptr, text.len}, 64, &all);
-    assert_int_equal(mn_events_done(&all), MN_OK);
-    assert_int_equal(all.n, 2);
-    cJSON *deep = cJSON_ParseWithLength(all.list[1].text.ptr, all.list[1].text.len);
-    assert_true(cJSON_IsObject(deep));
-    cJSON_Delete(deep);
     mn_events_free(&all);
     mn_text_free(&text);
 }
