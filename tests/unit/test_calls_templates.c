@@ -1,6 +1,6 @@
 /* test_calls_templates.c -- test_calls: the templates of models as the oracle. An answer with calls
- * is rendered, and its calls must come out of it. Templates that are not in this tree are skipped where
- * MINERVA_SHARED has none. */
+ * is rendered, and its calls must come out of it. Templates that are not in this tree are skipped
+ * where MINERVA_SHARED has none. */
 #include "test_calls.h"
 #include <setjmp.h>
 #include <stdarg.h>

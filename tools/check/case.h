@@ -160,7 +160,7 @@ op_case *case_states(const uint32_t *op, const op_shape *shape, uint32_t n, uint
 /* NULL = no such op */
 const char *case_op_name(uint32_t op);
 
-/* ---- running (case_run.c) -------------------------------------------------------------------- */
+/* ---- running (case_run.c, case_weights.c), comparing (case_compare.c) ------------------------ */
 typedef struct {
     const mn_backend *be;
     mn_device *dev;

@@ -30,4 +30,8 @@ mn_weight_src case_source(const op_case *c, uint32_t i, mn_plane *planes);
 /* weights_put of weight i of the plan's case into a set of the caller's. */
 mn_status case_put_weight(const case_plan *p, mn_weights *w, mn_queue *q, uint32_t i, mn_event **ev,
                           mn_error *err);
+/* All weights of the plan's case by so many threads, and the seal; sets kept. */
+mn_status case_put_weights(case_plan *p, uint32_t n_threads, mn_error *err);
+/* Sets err, if there is one, and returns st. */
+mn_status case_plan_fail(mn_error *err, mn_status st, const char *msg);
 #endif

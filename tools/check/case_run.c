@@ -1,10 +1,8 @@
-/* case_run.c -- a case on a device: its weights, program, buffers between guard bytes and
- * contexts (a case_plan, freed by case_close), steps, and the comparison of two runs. All goes
- * through the plugin's table, as the host does it. Rules that use the parts in another way
- * include case_plan.h. */
+/* case_run.c -- a case on a device: its program, buffers between guard bytes and contexts (a
+ * case_plan, freed by case_close), and steps. All goes through the plugin's table, as the host does
+ * it. case_weights.c puts the weights, case_compare.c compares two runs. Rules that use the parts
+ * in another way include case_plan.h. */
 #include "case_plan.h"
-#include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +10,7 @@
 #define GUARD_BYTE 0xa5
 #define WAIT_NS UINT64_C(60000000000)
 
-static mn_status case_run_fail(mn_error *err, mn_status st, const char *msg) {
+mn_status case_plan_fail(mn_error *err, mn_status st, const char *msg) {
     if (err && err->size >= sizeof *err) {
         err->status = st;
         snprintf(err->msg, sizeof err->msg, "%s", msg);
@@ -28,206 +26,6 @@ mn_status case_wait(const mn_backend *be, mn_status st, mn_event **ev, mn_error 
     be->event_free(*ev);
     *ev = NULL;
     return st;
-}
-
-static void copy_error(mn_error *to, const mn_error *from) {
-    if (to)
-        *to = *from;
-}
-
-/* ---- weights --------------------------------------------------------------------------------- */
-/* Elements that lie behind one another along dim d of a plane: blocks in the last dim, groups of
- * spec->rows rows in the one before it. whole: the tensor's dim. */
-static int64_t steps_along(const mn_tensor *t, const mn_plane_spec *spec, uint32_t d,
-                           int64_t whole) {
-    const uint32_t last = t->n_dim - 1;
-    if (d == last) {
-        return mn_plane_values(spec, t->dtype, whole);
-    }
-    if (d + 1 == last)
-        return (whole + spec->rows - 1) / spec->rows;
-    return whole;
-}
-
-/* A dense plane of a part at `at`: dims of the tensor with dim[0] = d0. */
-static mn_plane dense(const mn_tensor *t, int64_t d0, const mn_plane_spec *spec,
-                      const uint8_t *at) {
-    mn_plane p = {
-        .ptr = at,
-        .kind = spec->kind,
-        .dtype = spec->dtype,
-    };
-    int64_t stride = case_dtype(spec->dtype).block_bytes;
-    for (uint32_t d = t->n_dim; d-- > 0;) {
-        int64_t whole = d0;
-        if (d != 0)
-            whole = t->dim[d];
-        const bool counts_elements = d + 1 == t->n_dim && spec->kind == MN_PLANE_DATA;
-        p.dim[d] = 1;
-        if (!spec->rows) // one value for all: strides of 0
-            continue;
-        const int64_t n = steps_along(t, spec, d, whole);
-        if (counts_elements)
-            p.dim[d] = whole;
-        else
-            p.dim[d] = n;
-        p.stride[d] = stride;
-        stride *= n;
-    }
-    p.bytes = (uint64_t)stride;
-    return p;
-}
-
-/* All planes of weight i, at most `most`, in `planes`; the number of parts. A matrix of a type
- * with one row of scales per 128 rows is given in parts of 128 rows, experts as one part. */
-static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32_t most) {
-    const mn_tensor *t = &c->t[i];
-    const uint8_t *at[MN_PLANE_KINDS] = {c->data[i]};
-    mn_plane_spec spec[MN_PLANE_KINDS];
-    const uint32_t n_planes = t->dtype.n_planes;
-    int64_t height = t->dim[0];
-    uint32_t n_parts = 0;
-    for (uint32_t k = 0; k < n_planes; k++) {
-        mn_dtype_plane(t->dtype.id, k, &spec[k]);
-        if (k) {
-            const mn_plane before = dense(t, t->dim[0], &spec[k - 1], at[k - 1]);
-            at[k] = at[k - 1] + before.bytes;
-        }
-        if (t->n_dim == 2 && spec[k].rows > 1)
-            height = spec[k].rows;
-    }
-    for (int64_t r = 0; r < t->dim[0] && (n_parts + 1) * n_planes <= most; r += height) {
-        const int64_t left = t->dim[0] - r;
-        int64_t rows = height;
-        if (left < height)
-            rows = left;
-        for (uint32_t k = 0; k < n_planes; k++) {
-            mn_plane *p = &planes[n_parts * n_planes + k];
-            *p = dense(t, rows, &spec[k], at[k]);
-            at[k] += p->bytes;
-        }
-        n_parts++;
-    }
-    return n_parts;
-}
-
-mn_weight_src case_source(const op_case *c, uint32_t i, mn_plane *planes) {
-    return (mn_weight_src){
-        .size = sizeof(mn_weight_src),
-        .tensor = i,
-        .n_parts = planes_of(c, i, planes, CASE_MOST_PLANES),
-        .n_planes = c->t[i].dtype.n_planes,
-        .plane_stride = sizeof *planes,
-        .planes = planes,
-        .dtype = c->t[i].dtype,
-    };
-}
-
-mn_status case_put_weight(const case_plan *p, mn_weights *w, mn_queue *q, uint32_t i, mn_event **ev,
-                          mn_error *err) {
-    mn_plane planes[CASE_MOST_PLANES];
-    const mn_weight_src src = case_source(p->first, i, planes);
-    return p->on.be->weights_put(w, q, &src, ev, err);
-}
-
-static mn_status case_run_put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_error *err) {
-    mn_event *ev = NULL;
-    const mn_status st = case_put_weight(p, p->weights, q, i, &ev, err);
-    return case_wait(p->on.be, st, &ev, err);
-}
-
-/* One of the threads that put weights at the same time: weights first, first + n, ... */
-typedef struct {
-    case_plan *plan;
-    mn_queue *queue;
-    uint32_t first, n;
-    pthread_barrier_t *begin;
-    mn_status status;
-    mn_error err;
-    pthread_t thread;
-} putter;
-
-static void *put_every_nth(void *arg) {
-    putter *a = arg;
-    const op_case *c = a->plan->first;
-    uint32_t n_weights = 0;
-    if (a->begin)
-        pthread_barrier_wait(a->begin);
-    for (uint32_t i = 0; i < c->g.n_tensors && !a->status; i++) {
-        if (c->t[i].role != MN_ROLE_WEIGHT)
-            continue;
-        if (n_weights % a->n == a->first)
-            a->status = case_run_put_weight(a->plan, a->queue, i, &a->err);
-        n_weights++;
-    }
-    return NULL;
-}
-
-static putter putter_of(case_plan *p, uint32_t first, uint32_t n) {
-    putter a = {
-        .plan = p,
-        .queue = p->on.queue,
-        .first = first,
-        .n = n,
-    };
-    a.err.size = sizeof a.err;
-    return a;
-}
-
-/* Starts and joins the threads; the first status that is not MN_OK. */
-static mn_status join_putters(putter *a, uint32_t n, mn_error *err) {
-    pthread_barrier_t begin;
-    mn_status st = MN_OK;
-    if (pthread_barrier_init(&begin, NULL, n))
-        return case_run_fail(err, MN_OUT_OF_MEMORY, "no memory for a barrier");
-    for (uint32_t i = 0; i < n; i++) {
-        a[i].begin = &begin;
-        if (pthread_create(&a[i].thread, NULL, put_every_nth, &a[i]))
-            abort(); // the others wait at the barrier; the rule's process ends here
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        pthread_join(a[i].thread, NULL);
-        if (a[i].status && !st) {
-            st = a[i].status;
-            copy_error(err, &a[i].err);
-        }
-    }
-    pthread_barrier_destroy(&begin);
-    return st;
-}
-
-/* All queues exist before the first thread starts, so that all threads begin at the same time. */
-static mn_status put_by_threads(case_plan *p, uint32_t n, mn_error *err) {
-    const mn_backend *be = p->on.be;
-    putter a[CASE_PUT_THREADS];
-    mn_status st = MN_OK;
-    uint32_t n_queues = 0;
-    while (n_queues < n && !st) {
-        a[n_queues] = putter_of(p, n_queues, n);
-        st = mn_usual_queue(be, p->on.dev, &a[n_queues].queue, err);
-        if (!st)
-            n_queues++;
-    }
-    if (!st)
-        st = join_putters(a, n, err);
-    for (uint32_t i = 0; i < n_queues; i++)
-        be->queue_free(a[i].queue);
-    return st;
-}
-
-static mn_status put_alone(case_plan *p, mn_error *err) {
-    putter a = putter_of(p, 0, 1);
-    put_every_nth(&a);
-    if (a.status)
-        copy_error(err, &a.err);
-    return a.status;
-}
-
-static mn_status case_run_put_weights(case_plan *p, uint32_t n_threads, mn_error *err) {
-    mn_status st = n_threads > 1 ? put_by_threads(p, n_threads, err) : put_alone(p, err);
-    if (st)
-        return st;
-    return p->on.be->weights_seal(p->weights, p->on.queue, &p->kept, err);
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */
@@ -278,7 +76,7 @@ static mn_status size_kv(case_plan *p, mn_error *err) {
         p->kv_bytes[i] = l.page_bytes * c->kv[i].pages;
     }
     if (fit_kv(p, c))
-        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory");
+        return case_plan_fail(err, MN_OUT_OF_MEMORY, "out of memory");
     return MN_OK;
 }
 
@@ -326,7 +124,7 @@ static mn_status make_buffers(case_plan *p, mn_error *err) {
         return st;
     p->scratch = malloc(p->host_bytes);
     if (!p->scratch)
-        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory");
+        return case_plan_fail(err, MN_OUT_OF_MEMORY, "out of memory");
     st = mn_usual_alloc(be, p->on.dev, p->host_bytes, MN_MEM_HOST_PINNED, &p->host, err);
     if (!st)
         st = be->map(p->host, &p->host_map, err);
@@ -395,7 +193,7 @@ static mn_status case_plan_new(const case_on *on, op_case *c, uint32_t precision
     if (c && !c->failed)
         p = calloc(1, sizeof *p);
     if (!p)
-        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+        return case_plan_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     p->on = *on;
     p->first = c;
     if (on->align > 256)
@@ -445,7 +243,7 @@ mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint
     if (!st)
         st = be->weights_open(on->dev, &p->ask, &p->weights, err);
     if (!st)
-        st = case_run_put_weights(p, n_threads, err);
+        st = case_put_weights(p, n_threads, err);
     p->ask.weights = p->weights;
     return case_plan_finish(p, st, out, err);
 }
@@ -572,7 +370,7 @@ static mn_status case_run_read_all(case_plan *p, op_case *c, mn_error *err) {
 mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
     mn_event *ev = NULL;
     if (c->failed || fit_kv(p, c))
-        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+        return case_plan_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     mn_status st = case_run_write_all(p, c, err);
     if (!st)
         st = mn_usual_execute(p->on.be, p->contexts[p->at], p->set, c->value, &ev, err);
@@ -593,7 +391,7 @@ mn_status case_memory_copy(case_plan *p, uint32_t group, const mn_page_copy *pai
     mn_status st = case_memory_layout(p, group, &l, err);
     longer *at = malloc(n * sizeof *at + 1);
     if (!at)
-        st = case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory");
+        st = case_plan_fail(err, MN_OUT_OF_MEMORY, "out of memory");
     for (uint32_t i = 0; i < n && !st; i++)
         at[i] = (longer){pairs[i], {~0u, ~0u}};
     if (!st)
@@ -624,115 +422,17 @@ mn_status case_run(const case_on *on, op_case *c, uint32_t precision, mn_error *
         return st;
     st = case_step(p, c, err);
     if (!st && p->breach[0])
-        st = case_run_fail(err, MN_INVALID, p->breach);
+        st = case_plan_fail(err, MN_INVALID, p->breach);
     case_close(p);
     return st;
 }
 
-/* ---- two runs -------------------------------------------------------------------------------- */
-/* The rows of tensor i: how many a step has, their bytes, and which are padding or spoiled. */
-typedef struct {
-    int64_t n;
-    uint64_t bytes;
-    const uint8_t *dead; /* [n]; NULL = all count */
-} row_view;
-
-static row_view case_run_rows_of(const op_case *c, uint32_t i) {
-    const mn_tensor *t = &c->t[i];
-    const bool has_rows = t->n_dim && t->dim[0] < 0;
-    if (!has_rows)
-        return (row_view){.n = 1, .bytes = c->bytes[i]};
-    const int64_t sym = ~t->dim[0];
-    row_view r = {.n = c->value[sym]};
-    r.bytes = c->bytes[i] / (uint64_t)case_most(c, (uint32_t)sym);
-    if (case_role(c, i) == MN_ROLE_OUTPUT && !c->every_row[i])
-        r.dead = c->dead[sym];
-    return r;
-}
-
-/* The rows of `values` that count, packed together; their bytes. */
-static uint64_t pack(const row_view *r, const uint8_t *values, uint8_t *out) {
-    uint64_t n = 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        if (r->dead && r->dead[i])
-            continue;
-        memcpy(out + n, values + (uint64_t)i * r->bytes, r->bytes);
-        n += r->bytes;
-    }
-    return n;
-}
-
-/* Relative L2 of the rows of tensor i that count; INFINITY: integers differ, or out of memory. */
-static double differ(const op_case *got, const op_case *want, uint32_t i) {
-    const row_view rows = case_run_rows_of(got, i);
-    const uint64_t room = (got->bytes[i] + 15) / 8 * 8;
-    uint8_t *a = malloc(2 * room);
-    if (!a)
-        return (double)INFINITY;
-    uint8_t *b = a + room;
-    const uint64_t n = pack(&rows, got->result[i], a);
-    pack(&rows, want->result[i], b);
-    double e = 0;
-    if (got->t[i].dtype.id == MN_F32)
-        e = case_rel_l2((const void *)a, (const void *)b, (int64_t)(n / 4));
-    else if (memcmp(a, b, n))
-        e = (double)INFINITY;
-    free(a);
-    return e;
-}
-
-static bool is_result(const op_case *c, uint32_t i) {
-    const uint32_t role = case_role(c, i);
-    if (role != MN_ROLE_OUTPUT && role != MN_ROLE_STATE)
-        return false;
-    return case_kv_group(c, i) < 0 && !c->unbound[i] && case_in_segment(c, i);
-}
-
-double case_differ(const op_case *got, const op_case *want, const char **where) {
-    double worst = 0;
-    for (uint32_t i = 0; i < got->g.n_tensors; i++) {
-        if (!is_result(got, i))
-            continue;
-        const double e = differ(got, want, i);
-        if (!(e > worst))
-            continue;
-        worst = e;
-        if (where)
-            *where = got->t[i].name.ptr;
-    }
-    return worst;
-}
-
-/* Whether a spoiled row of tensor i holds a number where `want` has NaN. */
-static bool hides_nan(const op_case *got, const op_case *want, uint32_t i, bool loose) {
-    const mn_tensor *t = &got->t[i];
-    const row_view rows = case_run_rows_of(got, i);
-    const float *a = got->result[i];
-    const float *b = want->result[i];
-    if (t->role != MN_ROLE_OUTPUT || t->dtype.id != MN_F32 || got->unbound[i] || !rows.dead)
-        return false;
-    const uint64_t cols = rows.bytes / sizeof *a;
-    for (uint64_t k = 0; k < (uint64_t)rows.n * cols; k++) {
-        const bool passes = isnan(a[k]) || (loose && isinf(a[k]));
-        const bool spoiled = rows.dead[k / cols] == 2;
-        if (spoiled && isnan(b[k]) && !passes)
-            return true;
-    }
-    return false;
-}
-
-const char *case_hides_nan(const op_case *got, const op_case *want, bool loose) {
-    for (uint32_t i = 0; i < got->g.n_tensors; i++)
-        if (hides_nan(got, want, i, loose))
-            return got->t[i].name.ptr;
-    return NULL;
-}
-
+/* ---- questions ------------------------------------------------------------------------------- */
 mn_status case_supports(const case_on *on, op_case *c, mn_verdict *v, mn_error *err) {
     const mn_compile ask = case_question(c, MN_PRECISION_AUTO);
     memset(v, 0, CASE_NODES * sizeof *v);
     if (c->failed)
-        return case_run_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
+        return case_plan_fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     return on->be->supports(on->dev, &ask, v, sizeof *v, err);
 }
 
