@@ -6,6 +6,32 @@
 
 enum { WARPS = CU_LONG_HEADS, THREADS = 32 * WARPS, TILE = 32 };
 
+/* A running softmax of a head of up to 32 PER elements: the sums of a lane's elements of values. */
+template <int PER> struct part { float m, sum, o[PER]; };
+
+template <int PER> __device__ __forceinline__ part<PER> no_sums() {
+    part<PER> p;
+    p.m = -INFINITY;
+    p.sum = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        p.o[i] = 0;
+    return p;
+}
+
+template <int PER>
+__device__ __forceinline__ void merge_sums(part<PER> &into, const part<PER> &from) {
+    const float m = fmaxf(into.m, from.m);
+    const float base = m == -INFINITY ? 0 : m;
+    const float x = expf(into.m - base);
+    const float y = expf(from.m - base);
+    into.m = m;
+    into.sum = __fadd_rn(__fmul_rn(into.sum, x), __fmul_rn(from.sum, y));
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        into.o[i] = __fadd_rn(__fmul_rn(into.o[i], x), __fmul_rn(from.o[i], y));
+}
+
 /* Rows [at, at + n) of a head's keys, or values, as rows of `stride` floats; zeros where no page
  * is. All threads of the block. */
 __device__ __forceinline__ void load_rows(const cu_cache &c, bool value, int slot, int kvh, int at,

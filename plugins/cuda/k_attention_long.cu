@@ -9,36 +9,13 @@
 
 enum { PER_LANE = CU_MAX_HEAD / 32 };
 
-/* A running softmax of a head: the sums of a lane's elements of values. */
-struct part {
-    float m, sum, o[PER_LANE];
-};
-
-__device__ __forceinline__ void merge_part(part &into, const part &from) {
-    const float m = fmaxf(into.m, from.m);
-    const float base = m == -INFINITY ? 0 : m;
-    const float x = expf(into.m - base);
-    const float y = expf(from.m - base);
-    into.m = m;
-    into.sum = __fadd_rn(__fmul_rn(into.sum, x), __fmul_rn(from.sum, y));
-#pragma unroll
-    for (int i = 0; i < PER_LANE; i++)
-        into.o[i] = __fadd_rn(__fmul_rn(into.o[i], x), __fmul_rn(from.o[i], y));
-}
-
-__device__ __forceinline__ void clear(part &p) {
-    p.m = -INFINITY;
-    p.sum = 0;
-#pragma unroll
-    for (int i = 0; i < PER_LANE; i++)
-        p.o[i] = 0;
-}
+typedef part<PER_LANE> long_part;
 
 /* The tile of positions [at, at + n) for the head of this warp, if it has one: all threads come
  * here together. q: of the head, in shared memory; pos: of the row. */
 __device__ __forceinline__ void add_tile(const cu_attend &a, bool has, int slot, int kvh, int head,
                                          int pos, int at, int n, int stride, const float *q,
-                                         float *tile, part &r) {
+                                         float *tile, long_part &r) {
     const cu_cache &c = a.c;
     const int lane = threadIdx.x % 32;
     load_rows(c, false, slot, kvh, at, n, stride, tile);
@@ -116,19 +93,17 @@ __global__ void __launch_bounds__(THREADS) attend_long(cu_attend a, int groups, 
     const int s0 = first >> log_split;
     const int s1 = ((end - 1) >> log_split) + 1;
     const bool direct = gridDim.z == 1;
-    part all;
+    long_part all = no_sums<PER_LANE>();
     int mine = 0;
-    clear(all);
     __syncthreads();
     for (int s = s0 + blockIdx.z; s < s1; s += gridDim.z, mine++) {
         const int from = max(first, s << log_split);
         const int to = min(end, (s + 1) << log_split);
-        part r;
-        clear(r);
+        long_part r = no_sums<PER_LANE>();
         for (int at = from; at < to; at += TILE)
             add_tile(a, has, slot, kvh, head, pos, at, min(TILE, to - at), stride, q, tile, r);
         if (direct) {
-            merge_part(all, r);
+            merge_sums(all, r);
             continue;
         }
         float *p = long_partial_of(a, row, s);
@@ -155,23 +130,21 @@ __global__ void __launch_bounds__(THREADS) attend_long(cu_attend a, int groups, 
             *arrived = 0;
         for (int s = s0; s < s1; s++) {
             const float *p = long_partial_of(a, row, s);
-            part r;
-            clear(r);
+            long_part r = no_sums<PER_LANE>();
             r.m = __ldcg(&p[0]);
             r.sum = __ldcg(&p[1]);
 #pragma unroll
             for (int i = 0; i < PER_LANE; i++)
                 if (lane + 32 * i < c.dv)
                     r.o[i] = __ldcg(&p[2 + lane + 32 * i]);
-            merge_part(all, r);
+            merge_sums(all, r);
         }
     }
     if (a.sinks) {
-        part sink;
-        clear(sink);
+        long_part sink = no_sums<PER_LANE>();
         sink.m = a.sinks[head];
         sink.sum = 1;
-        merge_part(all, sink);
+        merge_sums(all, sink);
     }
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++)
