@@ -18,6 +18,8 @@ int32_t mn_gb_interior(mn_model_graph *g, const char *name, int64_t rows, int64_
 void mn_gb_make_output(mn_model_graph *g, int32_t t, const char *name);
 int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim,
                      const int64_t *dim, mn_graph_weight w);
+/* The constant of this name; -1: there is none yet. */
+int32_t mn_gb_constant(const mn_model_graph *g, const char *name);
 /* One node: begin, its inputs (-1: one that is not there), its outputs, its attributes in the order
  * of ops.def, end. */
 void mn_gb_begin(mn_model_graph *g, uint32_t op);

@@ -91,16 +91,6 @@ void mn_gb_freqs(mn_model_graph *g) {
     }
 }
 
-/* The constant of this name; -1: there is none yet. */
-static int32_t known_constant(const mn_model_graph *g, const char *name) {
-    for (uint32_t i = 0; i < g->n_weights; i++) {
-        const int32_t t = g->weights[i].tensor;
-        if (g->weights[i].constant && mn_str_is(g->abi.tensors[t].name, name))
-            return t;
-    }
-    return -1;
-}
-
 /* Press et al. 2022: a geometric sequence where n is a power of 2, else that of the power below it
  * and every other number of the one above. */
 int32_t mn_gb_slopes(mn_model_graph *g, int64_t n) {
@@ -109,7 +99,7 @@ int32_t mn_gb_slopes(mn_model_graph *g, int64_t n) {
     if (g->status || !(g->hp.alibi > 0))
         return -1;
     snprintf(name, sizeof name, "slopes.%lld", (long long)n);
-    const int32_t known = known_constant(g, name);
+    const int32_t known = mn_gb_constant(g, name);
     if (known >= 0)
         return known;
     float *slopes = mn_g_scratch(g, n);
@@ -150,7 +140,7 @@ int32_t mn_gb_freqs_behind(mn_model_graph *g, int32_t at, int64_t width) {
     snprintf(name, sizeof name, "rope.freqs.behind.%lld", (long long)width);
     if (g->status || !check_magnitude(g, at))
         return -1;
-    const int32_t known = known_constant(g, name);
+    const int32_t known = mn_gb_constant(g, name);
     if (known >= 0)
         return known;
     float *freqs = mn_g_scratch(g, n);
@@ -164,7 +154,7 @@ int32_t mn_gb_growth(mn_model_graph *g, int64_t n) {
     const mn_q_growth *q = &g->hp.q_growth;
     if (g->status || !mn_grows(&g->hp, g->n_ctx))
         return -1;
-    const int32_t known = known_constant(g, "q.growth");
+    const int32_t known = mn_gb_constant(g, "q.growth");
     if (known >= 0)
         return known;
     const int64_t dim[] = {mn_growth_rows(&g->hp), n};

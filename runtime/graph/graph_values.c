@@ -135,8 +135,7 @@ int32_t mn_g_expert_factors(mn_model_graph *g, const char *name, int64_t n, int6
     return mn_gb_weight(g, full, MN_F32, 3, dim, (mn_graph_weight){.constant = wide});
 }
 
-/* The constant of this name; -1: there is none yet. */
-static int32_t known_constant(const mn_model_graph *g, const char *name) {
+int32_t mn_gb_constant(const mn_model_graph *g, const char *name) {
     for (uint32_t i = 0; i < g->n_weights; i++) {
         const int32_t t = g->weights[i].tensor;
         if (g->weights[i].constant && mn_str_is(g->abi.tensors[t].name, name))
@@ -151,7 +150,7 @@ static int32_t add_filled(mn_model_graph *g, const char *name, float value, uint
     int64_t n = 1;
     if (g->status)
         return -1;
-    const int32_t known = known_constant(g, name);
+    const int32_t known = mn_gb_constant(g, name);
     if (known >= 0)
         return known;
     for (uint32_t i = 0; i < n_dim; i++)
