@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* layers: [n_layer], in the model's memory. */
-static void put_layers(config_reader *c, const char *key, const char *native,
-                       const int64_t *layers) {
+static void config_put_layers(config_reader *c, const char *key, const char *native,
+                              const int64_t *layers) {
     mn_value *v = config_put(c, key, "", native);
     if (v) {
         v->type = MN_VALUE_ARRAY | MN_VALUE_INT;
@@ -42,7 +42,7 @@ void config_read_no_rope(config_reader *c) {
         none[i++] = !(cJSON_IsTrue(n) || (cJSON_IsNumber(n) && n->valueint));
     }
     c->no_rope = none;
-    put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
+    config_put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
 }
 
 void config_put_no_rope(config_reader *c) {
@@ -50,7 +50,7 @@ void config_put_no_rope(config_reader *c) {
     for (int64_t i = 0; none && i < c->n_layer; i++)
         none[i] = 1;
     if (none)
-        put_layers(c, "rope.no_rope_layers", "rope_parameters", none);
+        config_put_layers(c, "rope.no_rope_layers", "rope_parameters", none);
 }
 
 /* By layer_types, one per layer; how many slide. -1 = the key is absent. */
@@ -147,5 +147,5 @@ void config_read_window(config_reader *c) {
     if (c->status || (n <= 0 && asks))
         return;
     config_put_int(c, "attention.sliding_window", "", "sliding_window", n > 0 ? size : 0);
-    put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
+    config_put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
 }

@@ -34,7 +34,7 @@ static formula formula_of(const mn_graph *g, const mn_node *n) {
 }
 
 /* The greatest length that makes a difference. */
-static int64_t longest(const formula *f) {
+static int64_t longest_distance(const formula *f) {
     return f->relative ? f->rows / 2 : f->rows - 1;
 }
 
@@ -68,7 +68,7 @@ bool mnp_has_distances(const mn_graph *g, const mn_node *n) {
 
 int64_t mnp_distance_steps(const mn_graph *g, const mn_node *n) {
     const formula f = formula_of(g, n);
-    return mnp_has_distances(g, n) ? longest(&f) - f.exact : 0;
+    return mnp_has_distances(g, n) ? longest_distance(&f) - f.exact : 0;
 }
 
 void mnp_distances_of(const mn_graph *g, const mn_node *n, mnp_distances *out) {

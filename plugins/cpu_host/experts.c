@@ -55,8 +55,8 @@ static bool readers_take_residents(const mn_compile *c, uint32_t tensor) {
     return true;
 }
 
-static mn_status check_room(const mn_weights *w, const mn_compile *c, const mn_experts_room *r,
-                            mn_error *err) {
+static mn_status check_expert_room(const mn_weights *w, const mn_compile *c,
+                                   const mn_experts_room *r, mn_error *err) {
     if (r->tensor >= w->n || !w->kept[r->tensor].wanted)
         return mnp_fail(err, MN_INVALID, ~0u,
                         "room for tensor %u, which is no weight of the segment", r->tensor);
@@ -75,7 +75,7 @@ static mn_status check_room(const mn_weights *w, const mn_compile *c, const mn_e
 
 /* The weight as products read it, without an expert yet. What is there after an error goes with
  * the set. */
-static mn_status make_room(mn_weights *w, const mn_experts_room *in, mn_error *err) {
+static mn_status make_expert_room(mn_weights *w, const mn_experts_room *in, mn_error *err) {
     mn_device *d = w->dev;
     const mn_tensor *t = mnp_tensor(w->graph, in->tensor);
     mnc_kept *k = &w->kept[in->tensor];
@@ -121,9 +121,9 @@ static mn_status experts_open(mn_device *d, const mn_compile *in, const mn_exper
     for (uint32_t i = 0; i < n && !st; i++) {
         mn_experts_room r;
         mnp_read(&r, sizeof r, (const char *)rooms + (uint64_t)i * stride, stride);
-        st = check_room(w, &c, &r, err);
+        st = check_expert_room(w, &c, &r, err);
         if (!st)
-            st = make_room(w, &r, err);
+            st = make_expert_room(w, &r, err);
     }
     if (st)
         mnc_weights_free(w);
@@ -135,7 +135,7 @@ static mn_status experts_open(mn_device *d, const mn_compile *in, const mn_exper
 /* ---- what comes ------------------------------------------------------------------------------ */
 /* Plane k of expert e. Beside DATA a dimension without a stride, or one that the type does not step
  * through, has one value. */
-static mn_plane plane_of(const mn_tensor *t, const mn_weight_src *s, uint32_t k, int64_t e) {
+static mn_plane plane_of_expert(const mn_tensor *t, const mn_weight_src *s, uint32_t k, int64_t e) {
     uint32_t i = 0;
     mn_plane_spec spec = {.by_block = true};
     while (e >= mnp_plane(s, i, 0)->dim[0])
@@ -151,7 +151,7 @@ static mn_plane plane_of(const mn_tensor *t, const mn_weight_src *s, uint32_t k,
     return p;
 }
 
-static mn_dtype type_of(const mn_plane *p) {
+static mn_dtype type_of_plane(const mn_plane *p) {
     mn_dtype type = {0, 1, 0, 1};
     mn_dtype_by_id(p->dtype, &type);
     return type;
@@ -159,7 +159,7 @@ static mn_dtype type_of(const mn_plane *p) {
 
 /* The same without gaps, but for dimensions of one value that is repeated; *bytes: of all. */
 static mn_plane without_gaps(const mn_tensor *t, const mn_plane *p, uint64_t *bytes) {
-    const mn_dtype type = type_of(p);
+    const mn_dtype type = type_of_plane(p);
     mn_plane dense = *p;
     *bytes = type.block_bytes;
     for (uint32_t d = t->n_dim; d-- > 0;) {
@@ -185,7 +185,7 @@ static mn_status fit_planes(mn_weights *w, const mn_tensor *t, const mn_weight_s
     bool like = s->n_planes <= MOST_PLANES && (!r->n_planes || r->n_planes == s->n_planes);
     for (uint32_t i = 1; i < s->n_planes && like; i++) {
         uint64_t bytes;
-        const mn_plane p = plane_of(t, s, i, 0);
+        const mn_plane p = plane_of_expert(t, s, i, 0);
         const mn_plane dense = without_gaps(t, &p, &bytes);
         if (!r->memory[i]) {
             r->layout[i] = dense;
@@ -216,7 +216,7 @@ static void take_in(const mn_tensor *t, const mn_weight_src *s, mnc_room *r, int
     while (r->taken[slot])
         slot++;
     for (uint32_t k = 0; k < s->n_planes; k++) {
-        const mn_plane p = plane_of(t, s, k, e);
+        const mn_plane p = plane_of_expert(t, s, k, e);
         uint8_t *to = r->memory[k] + slot * r->bytes[k];
         mnc_copy_plane(t, &p, to);
         r->groups[k * r->n_expert + e] = to;

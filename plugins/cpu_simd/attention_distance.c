@@ -119,7 +119,8 @@ static int64_t distance_place(const mnk_distances *d, int64_t ahead) {
 }
 
 /* The places of the tile's distances, from the first to the last; false: no row has an effect. */
-static bool places_of(const mnk_distances *d, const mnk_score_tile *t, int64_t *lo, int64_t *hi) {
+static bool places_of_tile(const mnk_distances *d, const mnk_score_tile *t, int64_t *lo,
+                           int64_t *hi) {
     int64_t first = INT64_MAX;
     int64_t last = -1;
     for (int64_t r = 0; r < t->nr; r++) {
@@ -194,7 +195,7 @@ static void add_to_head(const mnk_distances *d, const mnk_score_tile *t, int64_t
 void mnk_add_relative(const mnk_distances *d, const mnk_score_tile *t, int64_t h) {
     int64_t lo;
     int64_t hi;
-    if (!mnk_has_relative(d) || !places_of(d, t, &lo, &hi))
+    if (!mnk_has_relative(d) || !places_of_tile(d, t, &lo, &hi))
         return;
     for (int64_t g = 0; g < t->g; g++)
         add_to_head(d, t, h, g, lo, hi);

@@ -313,7 +313,7 @@ static mnk_forms moe_forms_of(const mnc_call *c) {
 }
 
 /* The factors of x, [T, J]; NULL: the node has none. */
-static const float *factors_of(const mnc_call *c) {
+static const float *expert_factors(const mnc_call *c) {
     const uint32_t behind = MN_MOE_LINEAR_WEIGHT + 2 * c->node->n_out;
     if (behind < c->node->n_in)
         return c->in[behind].ptr;
@@ -322,10 +322,11 @@ static const float *factors_of(const mnc_call *c) {
 
 /* A product with factor times x is factor times the product: rows [lo, hi) of n pairs, in the order
  * of g->pair. */
-static void scale_pairs(const product *o, const int32_t *order, int64_t n, int64_t lo, int64_t hi) {
+static void scale_by_factors(const product *o, const int32_t *order, int64_t n, int64_t lo,
+                             int64_t hi) {
     const mnk_use *use = o->c->user;
     const mnk_vector *v = mnk_find_vector(use->level);
-    const float *factors = factors_of(o->c);
+    const float *factors = expert_factors(o->c);
     for (int64_t j = 0; j < n && factors; j++) {
         float *y = o->g->pair[j].y;
         v->scale(y + lo, hi - lo, factors[order[j]]);
@@ -334,8 +335,8 @@ static void scale_pairs(const product *o, const int32_t *order, int64_t n, int64
 
 /* Rows [lo, hi) of expert e of output i. group: the expert's first one among those of x in
  * tiles. */
-static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int64_t hi,
-                        int64_t group) {
+static void rows_of_expert(const product *o, uint32_t i, int64_t e, int64_t lo, int64_t hi,
+                           int64_t group) {
     const mnc_call *c = o->c;
     const groups *g = o->g;
     const mnc_weight *all = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
@@ -362,7 +363,7 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
         g->pair[j].y = y + p * one.rows;
     }
     mnk_linear_rows(kern, &one, g->pair, n_pairs, lo, hi, g->panel);
-    scale_pairs(o, g->order + g->start[e], n_pairs, lo, hi);
+    scale_by_factors(o, g->order + g->start[e], n_pairs, lo, hi);
     if (!bias)
         return;
     const uint8_t *b = mnc_row(bias, e);
@@ -397,7 +398,7 @@ static void moe_output(const product *o, mnc_worker *w, uint32_t i, int64_t n_ex
         if (hi - begin < n)
             to = hi - begin;
         if (from < to)
-            expert_rows(o, i, e, from, to, group);
+            rows_of_expert(o, i, e, from, to, group);
         group += mnk_groups(start[e + 1] - start[e]);
         if (few)
             begin += n;

@@ -19,20 +19,21 @@ typedef struct {
     cl_uint function;
 } pci_place;
 
-static bool get(const ocl_icd *cl, cl_device_id id, cl_device_info what, void *to, size_t bytes) {
+static bool fact_get(const ocl_icd *cl, cl_device_id id, cl_device_info what, void *to,
+                     size_t bytes) {
     return cl->GetDeviceInfo(id, what, bytes, to, NULL) == CL_SUCCESS;
 }
 
 static uint64_t get_u64(const ocl_icd *cl, cl_device_id id, cl_device_info what) {
     cl_ulong v = 0;
-    if (get(cl, id, what, &v, sizeof v))
+    if (fact_get(cl, id, what, &v, sizeof v))
         return v;
     return 0;
 }
 
 static cl_uint get_u32(const ocl_icd *cl, cl_device_id id, cl_device_info what) {
     cl_uint v = 0;
-    if (get(cl, id, what, &v, sizeof v))
+    if (fact_get(cl, id, what, &v, sizeof v))
         return v;
     return 0;
 }
@@ -41,7 +42,7 @@ static cl_uint get_u32(const ocl_icd *cl, cl_device_id id, cl_device_info what) 
 static void get_text(const ocl_icd *cl, cl_device_id id, cl_device_info what, char *to,
                      size_t room) {
     char text[1024] = "";
-    if (!get(cl, id, what, text, sizeof text - 1))
+    if (!fact_get(cl, id, what, text, sizeof text - 1))
         text[0] = 0;
     snprintf(to, room, "%.*s", (int)room - 1, text);
     for (char *c = to; *c; c++)
@@ -52,9 +53,9 @@ static void get_text(const ocl_icd *cl, cl_device_id id, cl_device_info what, ch
 /* cl_nv_device_attribute_query: a slot is a device of eight functions. */
 static bool place_of_nvidia(const ocl_icd *cl, cl_device_id id, pci_place *p) {
     cl_uint slot = 0;
-    if (!get(cl, id, PCI_BUS_NV, &p->bus, sizeof p->bus))
+    if (!fact_get(cl, id, PCI_BUS_NV, &p->bus, sizeof p->bus))
         return false;
-    if (!get(cl, id, PCI_SLOT_NV, &slot, sizeof slot))
+    if (!fact_get(cl, id, PCI_SLOT_NV, &slot, sizeof slot))
         return false;
     p->domain = get_u32(cl, id, PCI_DOMAIN_NV);
     p->device = slot >> 3;
@@ -71,7 +72,7 @@ static bool place_of_amd(const ocl_icd *cl, cl_device_id id, pci_place *p) {
         unsigned char device;
         unsigned char function;
     } topology;
-    if (!get(cl, id, TOPOLOGY_AMD, &topology, sizeof topology) || topology.type != PCIE)
+    if (!fact_get(cl, id, TOPOLOGY_AMD, &topology, sizeof topology) || topology.type != PCIE)
         return false;
     p->bus = topology.bus;
     p->device = topology.device;
@@ -81,7 +82,7 @@ static bool place_of_amd(const ocl_icd *cl, cl_device_id id, pci_place *p) {
 /* Where the device sits on the bus, as the CUDA plugin writes it; false: it does not tell. */
 static bool pci_uid(const ocl_icd *cl, cl_device_id id, char *to, size_t room) {
     pci_place p = {0};
-    if (!get(cl, id, PCI_BUS_INFO_KHR, &p, sizeof p) && !place_of_nvidia(cl, id, &p) &&
+    if (!fact_get(cl, id, PCI_BUS_INFO_KHR, &p, sizeof p) && !place_of_nvidia(cl, id, &p) &&
         !place_of_amd(cl, id, &p))
         return false;
     snprintf(to, room, "pci-%04x:%02x:%02x", p.domain, p.bus, p.device);
@@ -92,7 +93,7 @@ static bool pci_uid(const ocl_icd *cl, cl_device_id id, char *to, size_t room) {
 static bool uuid_uid(const ocl_icd *cl, cl_device_id id, char *to, size_t room) {
     unsigned char uuid[16] = {0};
     unsigned any = 0;
-    if (!get(cl, id, UUID_KHR, uuid, sizeof uuid))
+    if (!fact_get(cl, id, UUID_KHR, uuid, sizeof uuid))
         return false;
     size_t n = (size_t)snprintf(to, room, "uuid-");
     for (size_t i = 0; i < sizeof uuid && n + 2 < room; i++) {

@@ -50,7 +50,7 @@ static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, m
 }
 
 /* N of "blk.N."; -1 = another name. */
-static int64_t layer_of(mn_str name) {
+static int64_t layer_of_name(mn_str name) {
     int64_t layer = -1;
     if (name.len < 5 || memcmp(name.ptr, "blk.", 4))
         return -1;
@@ -71,7 +71,7 @@ static void warn_of_spare_layers(const mn_model *m) {
         return;
     for (size_t i = 0; i < c->n_tensors; i++) {
         const mn_tensor_info *t = &c->tensors[i].info;
-        if (layer_of(t->name) < n_layer)
+        if (layer_of_name(t->name) < n_layer)
             continue;
         mn_str told = mn_meta_find(&c->meta, key)->native;
         if (!told.len)

@@ -47,7 +47,8 @@ static double factor_of_part(const mn_ssm *s, int64_t r) {
 }
 
 /* What the product of this tensor is multiplied by, in front of it and behind it, in row r. */
-static void factors_of(const mn_hparams *h, mn_str rest, int64_t r, double *front, double *behind) {
+static void fold_factors(const mn_hparams *h, mn_str rest, int64_t r, double *front,
+                         double *behind) {
     const mn_ssm *s = &h->ssm;
     const struct {
         const char *stem;
@@ -86,7 +87,7 @@ mn_status mn_convert_fold(mn_convert_plan *p, mn_out_tensor *out, mn_error *err)
     for (int64_t r = 0; r < n; r++) {
         double front;
         double behind;
-        factors_of(&p->hp, rest, r, &front, &behind);
+        fold_factors(&p->hp, rest, r, &front, &behind);
         factors[r] = (float)(is_vector ? behind : front * behind);
         any = any || factors[r] < 1 || factors[r] > 1;
     }

@@ -3,12 +3,12 @@
  * host's on the way, so that both may be on any devices. */
 #include "engine/engine_impl.h"
 
-static uint64_t row_bytes(const mn_engine *e) {
+static uint64_t hidden_row_bytes(const mn_engine *e) {
     return (uint64_t)e->graph->hp.n_embd * 4;
 }
 
 static uint64_t place_bytes(const mn_engine *e) {
-    return (uint64_t)e->symbol_max[MN_SYM_TOKENS] * row_bytes(e);
+    return (uint64_t)e->symbol_max[MN_SYM_TOKENS] * hidden_row_bytes(e);
 }
 
 /* Which segment has the tensor among those that its nodes read or write, the last one. */
@@ -67,7 +67,7 @@ mn_status mn_engine_write_hidden(mn_engine *e, const mn_engine_step *x, mn_error
     if (!x->hidden_in || !x->n_hidden_in)
         return MN_OK;
     return mn_engine_write_output(e, d->at[e->graph->io.hidden_in], 0, x->hidden_in,
-                                  x->n_hidden_in * row_bytes(e), err);
+                                  x->n_hidden_in * hidden_row_bytes(e), err);
 }
 
 mn_status mn_engine_read_hidden(mn_engine *e, const mn_engine_step *x, mn_event **event,
@@ -75,7 +75,7 @@ mn_status mn_engine_read_hidden(mn_engine *e, const mn_engine_step *x, mn_event 
     mn_engine_rows *s = &e->hidden;
     mn_engine_device *d = &e->devices[s->device];
     const bool apart = !mn_engine_tells(e, x);
-    const uint64_t bytes = (uint64_t)x->symbols[MN_SYM_TOKENS] * row_bytes(e);
+    const uint64_t bytes = (uint64_t)x->symbols[MN_SYM_TOKENS] * hidden_row_bytes(e);
     mn_event *done = NULL;
     mn_status st;
     if (!x->hidden || !s->host)

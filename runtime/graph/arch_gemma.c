@@ -235,7 +235,7 @@ static void spread(mn_model_graph *g, int32_t m, const char *name, int64_t rows,
 }
 
 /* P_i = h_i + sum over j of c[i, j] h_j, c = coefficients modalities(h_active) */
-static void predict(mn_model_graph *g, const streams *s, streams *to) {
+static void predict_streams(mn_model_graph *g, const streams *s, streams *to) {
     const int64_t n = g->hp.altup.n;
     const int32_t m = modalities(g, s->h[g->hp.altup.active]);
     int32_t c[MN_MAX_STREAMS];
@@ -353,7 +353,7 @@ void mn_arch_gemma3n(mn_model_graph *g) {
     embed_layers(g, x, own);
     begin_streams(g, x, &s);
     while (mn_g_next_layer(g)) {
-        predict(g, &s, &p);
+        predict_streams(g, &s, &p);
         x = layer3n(g, p.h[g->hp.altup.active]);
         const int32_t m = modalities(g, x);
         correct(g, &p, x, m, &s);

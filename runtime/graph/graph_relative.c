@@ -12,7 +12,7 @@ static int64_t n_places(const mn_hparams *h) {
 }
 
 /* x [n] normalised as LAYER_NORM does it, times w, plus b. */
-static void normalise(float *x, int64_t n, const float *w, const float *b, double eps) {
+static void layer_normalise(float *x, int64_t n, const float *w, const float *b, double eps) {
     double sum = 0;
     double squares = 0;
     for (int64_t i = 0; i < n; i++)
@@ -56,12 +56,12 @@ const float *mn_g_distances(mn_model_graph *g) {
     const float *w = mn_gb_widen(g, norm, false, D);
     const float *b = w ? mn_gb_widen(g, "rel_embd_norm.bias", true, D) : NULL;
     for (int64_t i = 0; i < n && !g->status; i++)
-        normalise(rows + i * D, D, w, b, g->hp.norm_eps);
+        layer_normalise(rows + i * D, D, w, b, g->hp.norm_eps);
     return g->status ? NULL : rows;
 }
 
 /* In lanes, which compilers compute at once. */
-static float product(const float *a, const float *b, int64_t n) {
+static float dot_in_lanes(const float *a, const float *b, int64_t n) {
     enum { LANES = 8 };
     float lane[LANES] = {0};
     double sum = 0;
@@ -97,7 +97,8 @@ int32_t mn_g_relative(mn_model_graph *g, const char *stem, const float *distance
         return -1;
     for (int64_t i = 0; i < dim[0]; i++)
         for (int64_t k = 0; k < n_out; k++)
-            to[i * n_out + k] = product(distances + i * D, w + k * D, D) + (bias ? bias[k] : 0);
+            to[i * n_out + k] =
+                dot_in_lanes(distances + i * D, w + k * D, D) + (bias ? bias[k] : 0);
     snprintf(name, sizeof name, "%s.relative", stem);
     mn_gb_full_name(g, name, full);
     return mn_gb_weight(g, full, MN_F32, 3, dim, (mn_graph_weight){.constant = to});

@@ -154,7 +154,7 @@ static bool is_usable(const mn_option *o) {
 }
 
 /* The best of all options but `except`. */
-static candidate predict(const divide_search *d, const mn_option *except) {
+static candidate predict_without(const divide_search *d, const mn_option *except) {
     candidate best = {.from = NULL};
     for (uint32_t i = 0; i < d->whole->n_options; i++) {
         const mn_option *o = &d->whole->options[i];
@@ -290,18 +290,18 @@ static const mn_option *fastest_option(const mn_placement *p) {
     return best;
 }
 
-static mn_status try_all(divide_search *d, mn_error *err) {
+static mn_status divide_try_all(divide_search *d, mn_error *err) {
     const mn_option *whole = fastest_option(d->whole);
     uint64_t need;
     bool spills;
     mn_status st = MN_OK;
     if (whole && has_shared(d))
         st = try_division(d, whole, 0, &need, &spills, err);
-    const candidate first = predict(d, NULL);
+    const candidate first = predict_without(d, NULL);
     if (!st)
         st = try_candidate(d, first, err);
     if (!st && first.from)
-        st = try_candidate(d, predict(d, first.from), err);
+        st = try_candidate(d, predict_without(d, first.from), err);
     return st;
 }
 
@@ -392,7 +392,7 @@ mn_status mn_negotiate_divided(mn_registry *reg, const mn_model_graph **g,
     if (d.cpu != MN_NO_OFFER && d.cpu != d.card)
         st = cost_layers(&d, err);
     if (!st && d.n_layers)
-        st = try_all(&d, err);
+        st = divide_try_all(&d, err);
     if (!st)
         st = divide_settle(&d, g, out, err);
     if (st)

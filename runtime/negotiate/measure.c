@@ -53,7 +53,8 @@ typedef struct {
     int32_t *ids; /* [rows, n_chosen] */
 } chooser;
 
-static mn_status choose(bench *be, const mn_small_run *m, int64_t rows, chooser *c, mn_error *e) {
+static mn_status chooser_fill(bench *be, const mn_small_run *m, int64_t rows, chooser *c,
+                              mn_error *e) {
     const int64_t n = rows * c->n_chosen;
     for (int64_t i = 0; i < n; i++)
         c->ids[i] = (int32_t)((c->next + i) % c->n_used);
@@ -73,7 +74,7 @@ static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, chooser *c
         MN_WATCHED(be->d.callee, "context_prepare",
                    mn_usual_prepare(b, m->context, 0, &given, NULL));
     for (int i = 0; i < RUNS && (i < 2 || spent < BUDGET_US); i++) {
-        mn_status st = c ? choose(be, m, rows, c, &e) : MN_OK;
+        mn_status st = c ? chooser_fill(be, m, rows, c, &e) : MN_OK;
         const uint64_t begin = mn_now_ns();
         if (!st)
             st = mn_small_run_step(&be->d, m, rows, &e);

@@ -16,8 +16,8 @@ import os
 import re
 import sys
 
-LIMIT_SHARE = 9.0  # per cent of the definitions whose name another one has
-LIMIT_OFTEN = 2  # names that occur more than MOST times
+LIMIT_SHARE = 8.6  # per cent of the definitions whose name another one has
+LIMIT_OFTEN = 1  # names that occur more than MOST times
 MOST = 5
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -38,7 +38,7 @@ static struct {
 static _Atomic(_Atomic(const char *) *) tracked; /* NULL = no block is remembered */
 static atomic_flag blocks_lock = ATOMIC_FLAG_INIT;
 
-static bool is_own(const void *caller) {
+static bool is_own_caller(const void *caller) {
     const uintptr_t at = (uintptr_t)caller;
     return at >= atomic_load(&code_lo) && at < atomic_load(&code_hi);
 }
@@ -70,7 +70,7 @@ static void remember(void *p, size_t n, const char *call) {
     blocks_leave();
 }
 
-static void forget(const void *p) {
+static void forget_block(const void *p) {
     if (!p || !atomic_load(&tracked))
         return;
     blocks_enter();
@@ -87,7 +87,7 @@ static void forget(const void *p) {
 /* p: a new block. */
 static void *note(const void *caller, void *p, size_t n) {
     _Atomic(const char *) *call = atomic_load(&tracked);
-    if (!is_own(caller))
+    if (!is_own_caller(caller))
         return p;
     atomic_fetch_add(&n_calls, 1);
     if (p && call)
@@ -102,14 +102,14 @@ OVER_LIBC void *calloc(size_t n, size_t size) {
     return note(__builtin_return_address(0), __libc_calloc(n, size), n * size);
 }
 OVER_LIBC void *realloc(void *p, size_t n) {
-    forget(p);
+    forget_block(p);
     return note(__builtin_return_address(0), __libc_realloc(p, n), n);
 }
 OVER_LIBC void *aligned_alloc(size_t align, size_t n) {
     return note(__builtin_return_address(0), __libc_memalign(align, n), n);
 }
 OVER_LIBC void free(void *p) {
-    forget(p);
+    forget_block(p);
     __libc_free(p);
 }
 

@@ -153,7 +153,7 @@ static mn_status drop_all(trial *t, const int32_t *experts, uint32_t n, mn_error
 }
 
 /* The sources become noise, or what they were. */
-static void spoil_sources(trial *t, bool spoil) {
+static void spoil_expert_sources(trial *t, bool spoil) {
     for (uint32_t i = 0; i < WEIGHTS; i++) {
         const uint32_t w = t->weight[i];
         if (spoil)
@@ -173,7 +173,7 @@ static void compare_steps(check *c, trial *t, const int32_t *experts, uint32_t n
         resident[experts[i]] = 1;
     memcpy(t->whole->data[t->resident], resident, sizeof resident);
     memcpy(t->some->data[t->resident], resident, sizeof resident);
-    spoil_sources(t, true);
+    spoil_expert_sources(t, true);
     check_doing(c, "a step ran %s", when);
     mn_status st = case_step(t->plan_whole, t->whole, err);
     if (!st)
@@ -182,7 +182,7 @@ static void compare_steps(check *c, trial *t, const int32_t *experts, uint32_t n
     const double d = case_differ(t->some, t->whole, &where);
     CHECK(c, d == 0, "%s: found another '%s' than with a whole set, expected the same bits", when,
           where);
-    spoil_sources(t, false);
+    spoil_expert_sources(t, false);
 }
 
 /* Brings or drops, and compares a step with those that are there then. */
@@ -217,7 +217,7 @@ static void same_of_type(check *c, trial *t) {
         return;
     /* what is there is not read again */
     const int32_t there[] = {1, 2, 4, 5};
-    spoil_sources(t, true);
+    spoil_expert_sources(t, true);
     const mn_status st = bring_all(t, there, 4, &t->s.p.err);
     CHECK_OK(c, st, &t->s.p.err, "bring of what is there");
     compare_steps(c, t, there, 4, "what is there is brought again");

@@ -30,19 +30,19 @@ static int64_t symbol_of(const op_case *c, const char *name) {
     return -1;
 }
 
-static bool has_rows(const op_case *c, uint32_t t) {
+static bool batch_has_rows(const op_case *c, uint32_t t) {
     return c->t[t].n_dim && c->t[t].dim[0] == ~INT64_C(0);
 }
 
-static uint64_t row_bytes(const op_case *c, uint32_t t) {
+static uint64_t batch_row_bytes(const op_case *c, uint32_t t) {
     return c->bytes[t] / ALL;
 }
 
 /* The rows that the step has, at their places. */
-static void take_rows(const batch *b, op_case *c, int64_t n, int64_t from) {
+static void batch_take_rows(const batch *b, op_case *c, int64_t n, int64_t from) {
     for (uint32_t t = 0; t < c->g.n_tensors; t++) {
-        const uint64_t bytes = row_bytes(c, t);
-        if (c->t[t].role != MN_ROLE_INPUT || !has_rows(c, t))
+        const uint64_t bytes = batch_row_bytes(c, t);
+        if (c->t[t].role != MN_ROLE_INPUT || !batch_has_rows(c, t))
             continue;
         for (int64_t i = 0; i < n; i++)
             memcpy((char *)c->data[t] + (uint64_t)i * bytes,
@@ -74,10 +74,10 @@ static void take_sequences(const batch *b, op_case *c, int64_t n, int64_t from) 
 
 static void judge_row(const batch *b, const op_case *c, int64_t n, int64_t place, int64_t source) {
     for (uint32_t t = 0; t < c->g.n_tensors; t++) {
-        const uint64_t bytes = row_bytes(c, t);
+        const uint64_t bytes = batch_row_bytes(c, t);
         const char *got = (const char *)c->result[t] + (uint64_t)place * bytes;
         const char *want = (const char *)b->all->result[t] + (uint64_t)source * bytes;
-        if (c->t[t].role != MN_ROLE_OUTPUT || !has_rows(c, t))
+        if (c->t[t].role != MN_ROLE_OUTPUT || !batch_has_rows(c, t))
             continue;
         CHECK(b->n->c, !memcmp(got, want, bytes),
               "%s %s, class %s: '%s' of a row has other bits as row %lld of %lld than as row %lld "
@@ -100,7 +100,7 @@ static void compare_step(batch *b, int64_t rows, int64_t from) {
     op_case *some = make(b);
     CHECK(c, some && !some->failed, "out of memory");
     some->value[0] = n;
-    take_rows(b, some, n, from);
+    batch_take_rows(b, some, n, from);
     take_sequences(b, some, n, from);
     check_doing(c, "%s ran with %lld of %d rows", case_op_name(b->op), (long long)n, ALL);
     const mn_status st = case_step(b->plan, some, &err);
@@ -123,7 +123,7 @@ static bool states_it(batch *b) {
 }
 
 /* Rows alone and among others; a sequence's rows must not run past its end. */
-static void compare_steps(batch *b) {
+static void batch_compare_steps(batch *b) {
     static const struct {
         int64_t rows, from;
     } steps[] = {{1, 0}, {1, 37}, {1, ALL - 1}, {3, 5}, {3, 64}, {17, 31}, {ALL, 0}};
@@ -144,7 +144,7 @@ static void try_class(batch *b) {
             st = case_step(b->plan, b->all, &err);
         if (!refused && !check_status(b->n->c, st, &err, "%s, class %s", case_op_name(b->op),
                                       check_class_name(b->precision)))
-            compare_steps(b);
+            batch_compare_steps(b);
     }
     case_close(b->plan);
     case_free(b->all);
@@ -166,7 +166,7 @@ static bool find_pages(batch *b) {
     return !st && l.page_tokens;
 }
 
-static void try_op(numeric *n, uint32_t op, uint32_t dtype, const op_shape *shape) {
+static void batch_try_op(numeric *n, uint32_t op, uint32_t dtype, const op_shape *shape) {
     for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++) {
         batch b = {.n = n, .op = op, .dtype = dtype, .precision = p, .shape = *shape};
         if (op == MN_OP_ATTENTION)
@@ -180,7 +180,7 @@ static void try_op(numeric *n, uint32_t op, uint32_t dtype, const op_shape *shap
 #define BIASES .variant = 256
 #define TABLES .variant = 1024 + 2048
 
-static void try_all(numeric *n) {
+static void batch_try_all_ops(numeric *n) {
     static const uint32_t types[] = {MN_F32, MN_F16, MN_Q8_0, MN_Q4_0, MN_Q4_K};
     static const op_shape plain = {.rows = ALL, .k = 512, .n = 96};
     static const op_shape experts = {.rows = ALL, .k = 256, .n = 64, .n_expert = 8, .n_used = 2};
@@ -190,14 +190,14 @@ static void try_all(numeric *n) {
         {.rows = ALL, .n_head = 4, .n_head_kv = 2, .dim = 64, .past = 150, .n_seqs = 1, BIASES},
         {.rows = ALL, .n_head = 4, .n_head_kv = 4, .dim = 64, .past = 90, .n_seqs = ALL, BIASES},
         {.rows = ALL, .n_head = 4, .n_head_kv = 4, .dim = 32, .past = 90, .n_seqs = ALL, TABLES}};
-    try_op(n, MN_OP_RMS_NORM, MN_F32, &plain);
+    batch_try_op(n, MN_OP_RMS_NORM, MN_F32, &plain);
     for (size_t i = 0; i < MN_COUNT(attention); i++)
-        try_op(n, MN_OP_ATTENTION, MN_DTYPE_NONE, &attention[i]);
-    try_op(n, MN_OP_MOE_ROUTE, MN_DTYPE_NONE, &experts);
-    try_op(n, MN_OP_MOE_COMBINE, MN_DTYPE_NONE, &experts);
+        batch_try_op(n, MN_OP_ATTENTION, MN_DTYPE_NONE, &attention[i]);
+    batch_try_op(n, MN_OP_MOE_ROUTE, MN_DTYPE_NONE, &experts);
+    batch_try_op(n, MN_OP_MOE_COMBINE, MN_DTYPE_NONE, &experts);
     for (size_t i = 0; i < MN_COUNT(types); i++) {
-        try_op(n, MN_OP_LINEAR, types[i], &plain);
-        try_op(n, MN_OP_MOE_LINEAR, types[i], &experts);
+        batch_try_op(n, MN_OP_LINEAR, types[i], &plain);
+        batch_try_op(n, MN_OP_MOE_LINEAR, types[i], &experts);
     }
     if (!n->n_cases)
         check_skip(n->c, "no class of these operations states MN_ESTIMATE_DETERMINISTIC%s",
@@ -208,6 +208,6 @@ static void try_all(numeric *n) {
 void check_numeric_batch(check *c) {
     numeric n;
     if (numeric_open(c, &n))
-        try_all(&n);
+        batch_try_all_ops(&n);
     numeric_close(&n);
 }

@@ -28,13 +28,13 @@ typedef struct {
 } mover;
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
-static uint64_t row_of(const op_shape *s) { /* of a token: keys, or values, of a layer */
+static uint64_t values_of_row(const op_shape *s) { /* of a token: keys, or values, of a layer */
     return (uint64_t)(s->n_head_kv * s->dim);
 }
-static uint64_t all_of(const op_shape *s) { /* numbers of all tokens */
-    return 2 * (LAYERS / CASE_GROUPS) * TOKENS * row_of(s);
+static uint64_t values_of_tokens(const op_shape *s) { /* numbers of all tokens */
+    return 2 * (LAYERS / CASE_GROUPS) * TOKENS * values_of_row(s);
 }
-static uint32_t pages_of(const op_shape *s) {
+static uint32_t pages_of_tokens(const op_shape *s) {
     return (TOKENS + s->page_tokens - 1) / s->page_tokens;
 }
 static uint32_t tokens_in(const op_shape *s, uint32_t page) { /* in the text's order */
@@ -44,7 +44,7 @@ static uint32_t tokens_in(const op_shape *s, uint32_t page) { /* in the text's o
 
 /* ---- one side -------------------------------------------------------------------------------- */
 /* The tokens of the pages, as the plugin lays out each group. */
-static mn_status ask_layouts(mover *m, mn_error *err) {
+static mn_status ask_layouts_of_side(mover *m, mn_error *err) {
     op_case *c = case_groups(m->shape, LAYERS, 7);
     mn_status st = c && !c->failed ? MN_OK : MN_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < CASE_GROUPS && !st; i++) {
@@ -65,7 +65,7 @@ static mn_status store_all(mover *m, mn_error *err) {
     if (!case_supported(m->on, m->first))
         return MN_UNSUPPORTED;
     for (uint32_t i = 0; i < CASE_GROUPS; i++)
-        m->first->kv[i].pages = 2 * pages_of(&m->shape[i]) + 1;
+        m->first->kv[i].pages = 2 * pages_of_tokens(&m->shape[i]) + 1;
     mn_status st = case_open(m->on, m->first, MN_PRECISION_EXACT, &m->plan, err);
     return st ? st : case_step(m->plan, m->first, err);
 }
@@ -79,11 +79,11 @@ static mn_status open_mover(mover *m, const case_on *on, const mn_kv_moves *move
         m->shape[i] = shapes[i];
         m->shape[i].kv_dtype = kv_dtype;
     }
-    mn_status st = ask_layouts(m, err);
+    mn_status st = ask_layouts_of_side(m, err);
     if (!st)
         st = store_all(m, err);
     if (!st)
-        st = mn_usual_alloc(on->be, on->dev, all_of(&shapes[1]) * sizeof *m->map,
+        st = mn_usual_alloc(on->be, on->dev, values_of_tokens(&shapes[1]) * sizeof *m->map,
                             MN_MEM_HOST_PINNED, &m->host, err);
     if (!st)
         st = on->be->map(m->host, &map, err);
@@ -99,7 +99,7 @@ static void close_mover(mover *m) {
 }
 
 /* ---- a page ---------------------------------------------------------------------------------- */
-static const mn_memory_params *params_of(const mover *m, uint32_t group) {
+static const mn_memory_params *group_params(const mover *m, uint32_t group) {
     const mn_compile *ask = &m->plan->ask;
     for (uint32_t i = 0; i < ask->n_memory; i++) {
         const char *at = (const char *)ask->memory + (uint64_t)i * ask->memory_stride;
@@ -111,15 +111,15 @@ static const mn_memory_params *params_of(const mover *m, uint32_t group) {
 }
 
 /* Through the host's buffer, and waits. */
-static mn_status move_page(mover *m, uint32_t group, uint32_t page, uint32_t n_tokens, bool out,
-                           mn_error *err) {
+static mn_status move_and_wait(mover *m, uint32_t group, uint32_t page, uint32_t n_tokens, bool out,
+                               mn_error *err) {
     mn_memory_layout l = {.size = sizeof l};
     mn_event *ev = NULL;
     mn_status st = case_memory_layout(m->plan, group, &l, err);
     const mn_kv_page p = {.size = sizeof p,
                           .page = page,
                           .n_tokens = n_tokens,
-                          .params = params_of(m, group),
+                          .params = group_params(m, group),
                           .layout = &l,
                           .memory = m->plan->buffer[m->first->kv[group].tensor],
                           .host = m->host};
@@ -132,7 +132,7 @@ static mn_status move_page(mover *m, uint32_t group, uint32_t page, uint32_t n_t
 
 /* Between a page in the shared form and all tokens: [layer][keys, values][token][row]. */
 static void copy_tokens(const op_shape *s, uint32_t page, float *shared, float *all, bool out) {
-    const uint64_t row = row_of(s);
+    const uint64_t row = values_of_row(s);
     const uint64_t n = tokens_in(s, page) * row;
     for (uint32_t i = 0; i < 2 * (LAYERS / CASE_GROUPS); i++) {
         float *to = all + (i * TOKENS + (uint64_t)page * s->page_tokens) * row;
@@ -149,10 +149,10 @@ static mn_status move_all(mover *m, uint32_t group, uint32_t first, float *all, 
                           mn_error *err) {
     const op_shape *s = &m->shape[group];
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < pages_of(s) && !st; i++) {
+    for (uint32_t i = 0; i < pages_of_tokens(s) && !st; i++) {
         if (!out)
             copy_tokens(s, i, m->map, all, false);
-        st = move_page(m, group, first + pages_of(s) - i, tokens_in(s, i), out, err);
+        st = move_and_wait(m, group, first + pages_of_tokens(s) - i, tokens_in(s, i), out, err);
         if (out && !st)
             copy_tokens(s, i, m->map, all, true);
     }
@@ -171,7 +171,7 @@ static double moves_differ(const float *got, const float *want, uint64_t n) {
 }
 
 /* What rounding may differ by: of F16 and Q8_0 one step, for ties. */
-static double limit_of(uint32_t kv_dtype) {
+static double rounding_limit(uint32_t kv_dtype) {
     if (kv_dtype == MN_F32)
         return 0;
     return kv_dtype == MN_F16 ? 1e-4 : 2e-3;
@@ -182,7 +182,7 @@ static void compare_group(numeric *n, mover *mine, mover *theirs, uint32_t group
     check *c = n->c;
     const char *type = mn_dtype_name(kv_dtype);
     const op_shape *s = &mine->shape[group];
-    const uint64_t count = all_of(s);
+    const uint64_t count = values_of_tokens(s);
     mn_error err = check_error();
     float *got = calloc(count, sizeof *got);
     float *want = calloc(count, sizeof *want);
@@ -194,15 +194,15 @@ static void compare_group(numeric *n, mover *mine, mover *theirs, uint32_t group
         st = move_all(mine, group, 0, got, true, &err);
     check_status(c, st, &err, "get of group %u, KV %s", group, type);
     const double e = st ? 0 : moves_differ(got, want, count);
-    if (!st && !(e <= limit_of(kv_dtype)))
+    if (!st && !(e <= rounding_limit(kv_dtype)))
         check_fail(c,
                    "get of group %u, KV %s: found relative L2 %g beside what reference tells of "
                    "the same tokens, expected at most %g",
-                   group, type, e, limit_of(kv_dtype));
+                   group, type, e, rounding_limit(kv_dtype));
     if (!st)
-        st = move_all(mine, group, pages_of(s), got, false, &err);
+        st = move_all(mine, group, pages_of_tokens(s), got, false, &err);
     if (!st)
-        st = move_all(mine, group, pages_of(s), back, true, &err);
+        st = move_all(mine, group, pages_of_tokens(s), back, true, &err);
     check_status(c, st, &err, "put of group %u, KV %s", group, type);
     if (!st && kv_dtype != MN_Q8_0 && memcmp(back, got, count * sizeof *got) != 0)
         check_fail(c, "group %u, KV %s: get behind put found other bits, expected those of the put",
@@ -223,7 +223,7 @@ static void moves_of_type(numeric *n, uint32_t kv_dtype) {
         open_mover(&theirs, &n->there, oracle->query(oracle->self, MN_KV_ID), kv_dtype, &err);
     if (!st)
         st = open_mover(&mine, &n->here, check_table(&n->plugin, MN_KV_ID), kv_dtype, &err);
-    if (!st && pages_of(&mine.shape[0]) > MOST_PAGES)
+    if (!st && pages_of_tokens(&mine.shape[0]) > MOST_PAGES)
         st = MN_UNSUPPORTED;
     if (!st && theirs.moves)
         for (uint32_t i = 0; i < CASE_GROUPS && !check_over(n->c); i++)

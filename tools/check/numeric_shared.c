@@ -15,7 +15,7 @@ static const op_shape groups[CASE_GROUPS] = {
 
 /* ---- the list -------------------------------------------------------------------------------- */
 /* Numbers with holes: a layer's place is not its number. */
-static void renumber(op_case *c) {
+static void renumber_layers(op_case *c) {
     for (uint32_t i = 0; i < c->g.n_nodes; i++) {
         const mn_node *n = &c->n[i];
         const uint32_t at = n->op == MN_OP_KV_STORE ? (uint32_t)MN_KV_STORE_ATTR_KV_LAYER
@@ -71,7 +71,7 @@ static op_case *shared_case(const op_shape *shape, uint32_t lo, uint32_t hi, boo
     c->node_lo = lo;
     c->node_hi = hi;
     if (otherwise)
-        renumber(c);
+        renumber_layers(c);
     if (!mn_memory_uses_find(&c->g, &all, 1, c->kv_dtype, c->v_dtype, &c->memory) ||
         (otherwise && !list_otherwise(&c->memory)))
         c->failed = true;

@@ -28,19 +28,19 @@ typedef struct {
     float *map;
 } state_mover;
 
-static const mn_memory_params *params_of(const state_mover *m) {
+static const mn_memory_params *state_params(const state_mover *m) {
     return m->plan->ask.memory->params;
 }
 
-static const mn_memory_layer *layer_of(const mn_memory_params *p, uint32_t i) {
+static const mn_memory_layer *state_layer_at(const mn_memory_params *p, uint32_t i) {
     const char *at = (const char *)p->layers + (uint64_t)i * p->layer_stride;
     return (const mn_memory_layer *)(const void *)at;
 }
 
 /* ---- one side -------------------------------------------------------------------------------- */
-static mn_status open_side(state_mover *m, const case_on *on, const mn_kv_moves *moves,
-                           const uint32_t *op, const op_shape *shape, uint32_t n_ops,
-                           mn_error *err) {
+static mn_status open_state_side(state_mover *m, const case_on *on, const mn_kv_moves *moves,
+                                 const uint32_t *op, const op_shape *shape, uint32_t n_ops,
+                                 mn_error *err) {
     m->on = on;
     m->moves = moves;
     m->c = case_states(op, shape, n_ops, 11);
@@ -53,7 +53,7 @@ static mn_status open_side(state_mover *m, const case_on *on, const mn_kv_moves 
     if (!st)
         st = case_memory_layout(m->plan, 0, &m->layout, err);
     for (uint32_t i = 0; i < n_ops && !st; i++)
-        m->n += layer_of(params_of(m), i)->n_state;
+        m->n += state_layer_at(state_params(m), i)->n_state;
     if (!st)
         st = mn_usual_alloc(on->be, on->dev, (AT + m->n) * sizeof *m->map, MN_MEM_HOST_PINNED,
                             &m->host, err);
@@ -62,7 +62,7 @@ static mn_status open_side(state_mover *m, const case_on *on, const mn_kv_moves 
     return st;
 }
 
-static void close_side(state_mover *m) {
+static void close_state_side(state_mover *m) {
     if (m->host)
         m->on->be->buffer_free(m->host);
     case_close(m->plan);
@@ -74,7 +74,7 @@ static mn_status move_state_page(state_mover *m, uint32_t page, bool out, mn_err
     mn_event *ev = NULL;
     const mn_kv_page p = {.size = sizeof p,
                           .page = page,
-                          .params = params_of(m),
+                          .params = state_params(m),
                           .layout = &m->layout,
                           .memory = m->plan->buffer[m->c->kv[0].tensor],
                           .host = m->host,
@@ -93,7 +93,7 @@ static void compare_layers(check *c, const mn_memory_params *p, const float *got
                            const float *want) {
     const double limit = check_class_limit(MN_PRECISION_EXACT);
     for (uint32_t i = 0; i < p->n_layers && !check_over(c); i++) {
-        const mn_memory_layer *l = layer_of(p, i);
+        const mn_memory_layer *l = state_layer_at(p, i);
         const double e = case_rel_l2(got, want, (int64_t)l->n_state);
         if (!(e <= limit))
             check_fail(c,
@@ -119,7 +119,7 @@ static void compare_page(numeric *n, state_mover *mine, state_mover *theirs, uin
         st = move_state_page(mine, page, true, &err);
     check_status(c, st, &err, "get of a page of states");
     if (!st)
-        compare_layers(c, params_of(mine), got, want);
+        compare_layers(c, state_params(mine), got, want);
     if (check_over(c))
         return;
     memcpy(got, want, bytes);
@@ -134,7 +134,7 @@ static void compare_page(numeric *n, state_mover *mine, state_mover *theirs, uin
 }
 
 /* What the plugin supports of the operations. */
-static uint32_t choose(numeric *n, uint32_t *op, op_shape *shape) {
+static uint32_t choose_state_op(numeric *n, uint32_t *op, op_shape *shape) {
     uint32_t n_ops = 0;
     for (uint32_t i = 0; i < OPS; i++) {
         op_case *c = case_random(ops[i], MN_F32, &shapes[i], 11);
@@ -165,17 +165,18 @@ void numeric_state_moves(numeric *n) {
     state_mover theirs = {0};
     mn_error err = check_error();
     check_doing(n->c, "states were moved");
-    const uint32_t n_ops = choose(n, op, shape);
+    const uint32_t n_ops = choose_state_op(n, op, shape);
     if (!n_ops)
         return;
     const mn_plugin *oracle = n->oracle.api;
     const mn_kv_moves *moves = oracle->query(oracle->self, MN_KV_ID);
-    mn_status st = open_side(&theirs, &n->there, moves, op, shape, n_ops, &err);
+    mn_status st = open_state_side(&theirs, &n->there, moves, op, shape, n_ops, &err);
     if (!st)
-        st = open_side(&mine, &n->here, check_table(&n->plugin, MN_KV_ID), op, shape, n_ops, &err);
+        st = open_state_side(&mine, &n->here, check_table(&n->plugin, MN_KV_ID), op, shape, n_ops,
+                             &err);
     check_status(n->c, st, &err, "a group of states");
     if (!st && theirs.moves)
         compare_pages(n, &mine, &theirs);
-    close_side(&mine);
-    close_side(&theirs);
+    close_state_side(&mine);
+    close_state_side(&theirs);
 }

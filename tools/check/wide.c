@@ -37,7 +37,7 @@ static void keep_graph(mn_status st, const void *owner, void *graph) {
 }
 
 /* Before the owner is freed: afterwards another one may have its address. The graph's memory. */
-static void *take_graph(const void *owner) {
+static void *take_wide_graph(const void *owner) {
     void *graph = NULL;
     pthread_mutex_lock(&kept_lock);
     kept_graph **at = &kept_graphs;
@@ -194,7 +194,7 @@ static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *sr
 }
 
 static void weights_free(mn_weights *w) {
-    void *graph = take_graph(w);
+    void *graph = take_wide_graph(w);
     real.weights_free(w);
     free(graph);
 }
@@ -214,7 +214,7 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
 }
 
 static void program_free(mn_program *p) {
-    void *graph = take_graph(p);
+    void *graph = take_wide_graph(p);
     real.program_free(p);
     free(graph);
 }

@@ -125,7 +125,7 @@ static uint64_t widen_group(wide_group *g, mn_memory_use *use, char *layers) {
     return p->n_layers * step;
 }
 
-static bool is_known(const mn_compile *c) {
+static bool is_known_question(const mn_compile *c) {
     for (uint32_t i = 0; i < c->n_memory; i++)
         if (use_at(c, i)->params->size != sizeof(mn_memory_params))
             return false;
@@ -134,7 +134,7 @@ static bool is_known(const mn_compile *c) {
 
 static bool widen_memory(wide_ask *a) {
     mn_compile *c = &a->c.compile;
-    if (!is_known(c))
+    if (!is_known_question(c))
         return true;
     char *uses = wide_spread(c->memory, c->n_memory, sizeof(mn_memory_use), c->memory_stride);
     wide_group *groups = malloc(c->n_memory * sizeof *groups);

@@ -37,8 +37,9 @@ static bool word_becomes(const word_stage *w, uint32_t i, uint32_t value) {
 typedef struct {
     mn_word word, unused;
 } spaced;
-static mn_status enqueue(word_stage *w, uint32_t context, const spaced *waits, uint32_t n_waits,
-                         const spaced *signals, uint32_t n_signals, mn_event **ev) {
+static mn_status enqueue_spaced(word_stage *w, uint32_t context, const spaced *waits,
+                                uint32_t n_waits, const spaced *signals, uint32_t n_signals,
+                                mn_event **ev) {
     mn_step step = mn_usual_step(0, w->s.o->value);
     step.waits = n_waits ? &waits->word : NULL;
     step.n_waits = n_waits;
@@ -55,7 +56,7 @@ static bool words_signals(check *c, word_stage *w) {
     const spaced signals[] = {{.word = word_of(w, 0, 7)}, {.word = word_of(w, 5, 9)}};
     mn_event *ev = NULL;
     check_doing(c, "a step with words to write ran");
-    mn_status st = enqueue(w, 0, NULL, 0, signals, 2, &ev);
+    mn_status st = enqueue_spaced(w, 0, NULL, 0, signals, 2, &ev);
     if (st == MN_UNSUPPORTED)
         return false;
     st = case_wait(w->s.p.be, st, &ev, &w->s.p.err);
@@ -78,7 +79,7 @@ static void words_wrong(check *c, word_stage *w) {
         const spaced signals[] = {{.word = word_of(w, 8, 1)}, {.word = wrong[i]}};
         mn_event *ev = NULL;
         check_doing(c, "a step with a word at %s ran", what[i]);
-        const mn_status st = enqueue(w, 0, NULL, 0, signals, 2, &ev);
+        const mn_status st = enqueue_spaced(w, 0, NULL, 0, signals, 2, &ev);
         CHECK(c, st == MN_INVALID,
               "execute with a word at %s: found status 0x%x, expected MN_INVALID", what[i],
               (unsigned)st);
@@ -109,7 +110,7 @@ static void words_wait(check *c, word_stage *w) {
     mn_event *ev = NULL;
     check_doing(c, "a step that waits for words ran");
     word_set(w, 17, UINT32_C(0xfffffff0)); /* before 0, and so before 5 */
-    CHECK_OK(c, enqueue(w, 0, waits, 2, &signal, 1, &ev), &w->s.p.err, "a step that waits");
+    CHECK_OK(c, enqueue_spaced(w, 0, waits, 2, &signal, 1, &ev), &w->s.p.err, "a step that waits");
     must_wait(c, w, ev, 18, "two words");
     word_set(w, 16, 2);
     word_set(w, 17, 6); /* beyond its value */
@@ -130,7 +131,7 @@ static void words_abort(check *c, word_stage *w) {
         return;
     check_doing(c, "a queue was aborted whose step waits for a word");
     CHECK_OK(c, case_second_context(w->s.plan, &w->s.p.err), &w->s.p.err, "a second context");
-    CHECK_OK(c, enqueue(w, 1, &never, 1, &signal, 1, &ev), &w->s.p.err, "a step that waits");
+    CHECK_OK(c, enqueue_spaced(w, 1, &never, 1, &signal, 1, &ev), &w->s.p.err, "a step that waits");
     must_wait(c, w, ev, 25, "a word that nobody writes");
     if (check_over(c))
         return;
@@ -148,7 +149,7 @@ static void words_refused(check *c, word_stage *w) {
     const spaced wait = {.word = word_of(w, 16, 0)};
     mn_event *ev = NULL;
     check_doing(c, "a step that waits for a word ran");
-    const mn_status st = enqueue(w, 0, &wait, 1, NULL, 0, &ev);
+    const mn_status st = enqueue_spaced(w, 0, &wait, 1, NULL, 0, &ev);
     CHECK(c, st == MN_UNSUPPORTED,
           "a step that waits for a word, without MN_DEVICE_ASYNC: found status 0x%x, expected "
           "MN_UNSUPPORTED",
@@ -156,7 +157,7 @@ static void words_refused(check *c, word_stage *w) {
 }
 
 /* ---- the rule -------------------------------------------------------------------------------- */
-static void words_of(check *c, word_stage *w) {
+static void try_words(check *c, word_stage *w) {
     if (!words_signals(c, w)) {
         check_skip(c, "the plugin has no words");
         return;
@@ -188,7 +189,7 @@ void check_call_words(check *c) {
         st = be->map(w.buffer, (void **)&w.at, &w.s.p.err);
     CHECK_OK(c, st, &w.s.p.err, "pinned memory for words");
     w.waits = info.flags & MN_DEVICE_ASYNC;
-    words_of(c, &w);
+    try_words(c, &w);
     if (check_over(c))
         return;
     case_close(w.s.plan);

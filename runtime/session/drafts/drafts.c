@@ -121,7 +121,7 @@ static uint32_t count_drafts(mn_drafts *d, const mn_draft_turn *q, const mn_draf
 
 /* ---- making drafts --------------------------------------------------------------------------- */
 /* Guesses that need no model, behind the tokens of the sequence. */
-static uint32_t guess(const mn_drafts *d, const mn_draft_turn *q, uint32_t k) {
+static uint32_t guess_without_model(const mn_drafts *d, const mn_draft_turn *q, uint32_t k) {
     int32_t *to = q->tokens + q->n_tokens;
     uint32_t n = 0;
     if (d->guess)
@@ -206,7 +206,7 @@ static void ask_source(mn_drafts *d, const uint32_t *of, uint32_t *n, uint32_t n
 static void replace_drafts(mn_drafts *d, const uint32_t *of, uint32_t n_of) {
     for (uint32_t i = 0; i < n_of; i++) {
         const mn_draft_turn *q = &d->turns[of[i]];
-        q->spec->n = guess(d, q, q->spec->n);
+        q->spec->n = guess_without_model(d, q, q->spec->n);
     }
 }
 
@@ -236,7 +236,7 @@ static void guess_all(mn_drafts *d, uint32_t n_turns) {
         const uint32_t k = guesses ? count_drafts(d, q, &c) : 0;
         if (!k)
             continue;
-        q->spec->n = rehearses ? 0 : guess(d, q, k);
+        q->spec->n = rehearses ? 0 : guess_without_model(d, q, k);
         if (!q->spec->n && n_asked < MN_COUNT(asked)) {
             asked[n_asked] = i;
             wants[n_asked++] = k;
