@@ -52,7 +52,8 @@ if sys.argv[2:] == ["sessions"]:
     unit = os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "unit")
     story = os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller")
     commands = {name: [os.path.join(unit, "test_" + name), story, "opencl"] for name in ("session", "requests", "scores")}
-    commands["encoders"] = [sys.executable, os.path.join(HERE, "encoders.py"), MINERVA, "opencl"]
+    for name in ("encoders", "rerankers"):
+        commands[name] = [sys.executable, os.path.join(HERE, name + ".py"), MINERVA, "opencl"]
     for name, command in commands.items():
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         report(name, run.returncode == 0, run.stdout)
@@ -118,8 +119,8 @@ if sys.argv[2:] == ["large"]:
     sys.exit(1 if failed else 0)
 golden("story, batch and fixtures", ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]])
 # a cache in several buffers, of as many as two pages in each: logits of a prompt of some pages against reference, by kernels of CPUs and of GPUs
-for name, n_ids, lanes in [("gpt-oss-mxfp4", 300, "0"), ("llama", 140, "32")]:
-    env = dict(os.environ, MINERVA_OPENCL_BUFFER_KIB="80", MINERVA_OPENCL_LINEAR_LANES=lanes, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
+for name, n_ids, lanes, kib in [("gpt-oss-mxfp4", 300, "0", "80"), ("llama", 140, "32", "80"), ("t5", 300, "0", "256")]:
+    env = dict(os.environ, MINERVA_OPENCL_BUFFER_KIB=kib, MINERVA_OPENCL_LINEAR_LANES=lanes, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
     error, said = logits_error(fixture(name), [3 + (7 * i * i + i) % 50 for i in range(n_ids)], env)
     ok = error is not None and error <= 1e-5 and "cache_split.cl compiled" in said
     report("%s, cache in several buffers, lanes %s" % (name, lanes), ok, "error %s\n%s" % (error, said))
