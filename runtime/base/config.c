@@ -1,8 +1,8 @@
-/* config.c -- the settings: one table of keys, four sources laid over it. */
+/* config.c -- the settings: one table of keys, four sources laid over it. config_file.c reads the
+ * lines of the files. */
 #include "base/config.h"
+#include "base/config_file.h"
 #include "base/trust.h"
-#include <errno.h>
-#include <ini.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,13 +293,6 @@ static mn_status lay(mn_config *cfg, const char *name, const char *value, const 
     return done ? MN_OK : mn_fail_memory(err, strlen(value));
 }
 
-static bool ini_is_id(const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= '0' && s[i] <= '9') || s[i] == '_'))
-            return false;
-    return n > 0;
-}
-
 /* Whether the table tells this plugin's keys: then it tells all of them. n: up to and with the dot
  * behind the id. */
 static bool is_listed_plugin(const char *name, size_t n) {
@@ -315,7 +308,7 @@ static bool is_plugin_key(const char *name) {
         return false;
     const char *id = name + 7;
     const char *dot = strchr(id, '.');
-    if (!dot || !ini_is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.'))
+    if (!dot || !mn_config_is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.'))
         return false;
     return ini_key_of(name) || !is_listed_plugin(name, (size_t)(dot + 1 - name));
 }
@@ -324,125 +317,11 @@ static bool is_plugin_key(const char *name) {
 
 typedef struct {
     mn_config *cfg;
-    const char *path, *rest, *end; /* rest: what inih has not read yet */
-    int line;
     int from;
-    char *value;      /* of a line that is too long for inih; else NULL */
-    mn_status status; /* of the first mistake: reading ends there */
-    mn_error *err;
-} ini_file;
+} file_source;
 
-enum { NAME_CAP = 49 }; /* inih cuts names and sections there */
-
-static bool ini_is_blank(char c) {
-    return c == ' ' || c == '\t';
-}
-
-/* [minerva] or [plugin.ID], and a comment behind it. inih itself believes any name and drops what
- * follows. */
-static mn_status check_section(const ini_file *f, const char *at, size_t n) {
-    const char *close = memchr(at, ']', n);
-    const char *name = at + 1;
-    if (!close)
-        return MN_OK; /* inih says what is wrong */
-    size_t len = (size_t)(close - name);
-    size_t rest = n - len - 2;
-    bool known = len == 7 && !memcmp(name, "minerva", 7);
-    known = known || (len > 7 && len < NAME_CAP && !memcmp(name, "plugin.", 7) &&
-                      ini_is_id(name + 7, len - 7));
-    while (rest && ini_is_blank(close[1])) {
-        close++;
-        rest--;
-    }
-    if (known && (!rest || close[1] == ';' || close[1] == '#'))
-        return MN_OK;
-    if (known)
-        return mn_fail(f->err, MN_BAD_INPUT,
-                       "%s:%d: found \"%.*s\" behind a section, expected a line of its own",
-                       f->path, f->line, (int)MN_MIN(rest, (size_t)80), close + 1);
-    return mn_fail(
-        f->err, MN_BAD_INPUT,
-        "%s:%d: found section [%.*s], expected [minerva] or [plugin.ID], at most %d bytes", f->path,
-        f->line, (int)MN_MIN(len, (size_t)80), name, NAME_CAP - 1);
-}
-
-/* A line longer than inih's: it gets the key and one letter, the value is kept here, cut at " ;" as
- * inih would. */
-static size_t ini_shorten(ini_file *f, const char *at, size_t n, char *out, size_t cap) {
-    size_t head = 0;
-    while (head < n && at[head] != '=' && at[head] != ':')
-        head++;
-    if (head == n || head + 4 > cap || *at == '[') {
-        f->status = mn_fail(f->err, MN_BAD_INPUT,
-                            "%s:%d: found %zu bytes, expected [section] or key = value", f->path,
-                            f->line, n);
-        return 0;
-    }
-    const char *value = at + head + 1;
-    size_t len = n - head - 1;
-    while (len && ini_is_blank(*value)) {
-        value++;
-        len--;
-    }
-    for (size_t i = 0; i < len; i++)
-        if (value[i] == ';' && (!i || ini_is_blank(value[i - 1])))
-            len = i;
-    while (len && ini_is_blank(value[len - 1]))
-        len--;
-    f->value = mn_strndup(value, len);
-    if (!f->value)
-        f->status = mn_fail_memory(f->err, len);
-    memcpy(out, at, head + 1);
-    memcpy(out + head + 1, "~", 2);
-    return head + 2;
-}
-
-/* The next line, without a byte order mark, blanks at its start and the line end: its length, 0 for
- * a comment. */
-static size_t ini_take_line(ini_file *f, const char **line) {
-    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest));
-    const char *end = eol ? eol : f->end;
-    const char *at = f->rest;
-    f->rest = eol ? eol + 1 : f->end;
-    if (!f->line++ && end - at >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3))
-        at += 3;
-    if (end > at && end[-1] == '\r')
-        end--;
-    while (at < end && ini_is_blank(*at))
-        at++;
-    *line = at;
-    if (at < end && (*at == ';' || *at == '#'))
-        return 0;
-    return (size_t)(end - at);
-}
-
-/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one
- * before; here both are lines like any other. */
-static char *ini_read_line(char *out, int cap, void *arg) {
-    ini_file *f = arg;
-    mn_free(f->value); /* inih passes over lines that it cannot read */
-    f->value = NULL;
-    if (f->rest == f->end || f->status != MN_OK)
-        return NULL;
-    const char *at = NULL;
-    size_t n = ini_take_line(f, &at);
-    for (size_t i = 0; i < n && f->status == MN_OK; i++)
-        if ((unsigned char)at[i] < 32 && at[i] != '\t')
-            f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte %d, expected text",
-                                f->path, f->line, at[i]);
-    if (f->status == MN_OK && n && *at == '[')
-        f->status = check_section(f, at, n);
-    if (f->status == MN_OK && n + 2 > (size_t)cap)
-        n = ini_shorten(f, at, n, out, (size_t)cap);
-    else if (f->status == MN_OK)
-        memcpy(out, at, n);
-    if (f->status != MN_OK)
-        return NULL;
-    memcpy(out + n, "\n", 2);
-    return out;
-}
-
-static mn_status fail_key(const ini_file *f, const char *section, const char *name) {
+static mn_status fail_key(const mn_config_line *l, mn_error *err) {
+    const char *section = l->section;
     mn_text known = {0};
     size_t n = !strncmp(section, "plugin.", 7) ? strlen(section) : 0;
     for (size_t i = 0; i < MN_COUNT(keys); i++) {
@@ -450,15 +329,19 @@ static mn_status fail_key(const ini_file *f, const char *section, const char *na
         if (n ? !strncmp(key, section, n) && key[n] == '.' : !strchr(key, '.'))
             mn_text_printf(&known, "%s%s", known.len ? ", " : "", n ? key + n + 1 : key);
     }
-    mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found unknown key \"%s%s%s\", expected one of %s%s",
-            f->path, f->line, section, *section ? "." : "", name,
+    mn_fail(err, MN_BAD_INPUT, "%s:%d: found unknown key \"%s%s%s\", expected one of %s%s", l->path,
+            l->line, section, *section ? "." : "", l->name,
             known.failed || !known.len ? "the known keys" : known.ptr,
             n ? "" : ", or a key in [plugin.ID]");
     mn_text_free(&known);
     return MN_BAD_INPUT;
 }
 
-static mn_status lay_line(ini_file *f, const char *section, const char *name, const char *value) {
+/* A line of the file. */
+static mn_status lay_line(void *arg, const mn_config_line *l, mn_error *err) {
+    const file_source *f = arg;
+    const char *section = l->section;
+    const char *name = l->name;
     char full[128];
     char where[32];
     bool of_plugin = !strncmp(section, "plugin.", 7);
@@ -466,64 +349,30 @@ static mn_status lay_line(ini_file *f, const char *section, const char *name, co
         snprintf(full, sizeof full, "%s.%s", section, name); /* inih: both below 50 bytes */
     else
         snprintf(full, sizeof full, "%s", name);
-    if (strlen(name) >= NAME_CAP)
-        return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a name of %d bytes or more: %s", f->path,
-                       f->line, NAME_CAP, name);
+    if (strlen(name) >= MN_CONFIG_NAME_CAP)
+        return mn_fail(err, MN_BAD_INPUT, "%s:%d: found a name of %d bytes or more: %s", l->path,
+                       l->line, MN_CONFIG_NAME_CAP, name);
     if (of_plugin ? !is_plugin_key(full) : !ini_key_of(full) || strchr(full, '.'))
-        return fail_key(f, section, name);
-    snprintf(where, sizeof where, ":%d", f->line);
-    char *origin = ini_joined(f->path, where, "");
+        return fail_key(l, err);
+    snprintf(where, sizeof where, ":%d", l->line);
+    char *origin = ini_joined(l->path, where, "");
     if (!origin)
-        return mn_fail_memory(f->err, strlen(f->path));
+        return mn_fail_memory(err, strlen(l->path));
     const setting *old = setting_of(f->cfg, full);
     const mn_config_key *key = ini_key_of(full);
     mn_status status = MN_OK;
     if (old && old->from == f->from && !(key && key->adds_up))
-        status = mn_fail(f->err, MN_BAD_INPUT, "%s: %s: found a second time, first at %s", origin,
+        status = mn_fail(err, MN_BAD_INPUT, "%s: %s: found a second time, first at %s", origin,
                          full, old->origin);
     else
-        status = lay(f->cfg, full, value, origin, f->from, origin, full, f->err);
+        status = lay(f->cfg, full, l->value, origin, f->from, origin, full, err);
     mn_free(origin);
     return status;
 }
 
-static int ini_on_line(void *arg, const char *section, const char *name, const char *value) {
-    ini_file *f = arg;
-    if (f->status == MN_OK)
-        f->status = lay_line(f, section, name, f->value ? f->value : value);
-    mn_free(f->value);
-    f->value = NULL;
-    return f->status == MN_OK;
-}
-
-/* The text of a line that is neither [section] nor key = value. */
-static mn_status fail_syntax(const ini_file *f, const char *data, int line) {
-    for (int i = 1; i < line; i++)
-        data += strcspn(data, "\n") + 1;
-    return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found \"%.*s\", expected [section] or key = value",
-                   f->path, line, (int)MN_MIN(strcspn(data, "\r\n"), (size_t)80), data);
-}
-
 static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error *err) {
-    char *data = NULL;
-    uint64_t bytes = 0;
-    mn_error why = MN_ERROR_INIT;
-    mn_status status = mn_read_file(path, 1 << 20, &data, &bytes, &why);
-    if (status != MN_OK) {
-        if (why.vendor_code == ENOENT || why.vendor_code == ENOTDIR)
-            return MN_OK;
-        return mn_fail(err, status, "%s", why.msg);
-    }
-    ini_file f = {cfg, path, data, data + bytes, 0, from, NULL, MN_OK, err};
-    int code = ini_parse_stream(ini_read_line, &f, ini_on_line, &f);
-    status = f.status;
-    if (code > 0 && (status == MN_OK || code < f.line))
-        status = fail_syntax(&f, data, code);
-    if (code < 0 && status == MN_OK)
-        status = mn_fail_memory(err, bytes);
-    mn_free(f.value);
-    mn_free(data);
-    return status;
+    file_source f = {cfg, from};
+    return mn_config_read_file(path, lay_line, &f, err);
 }
 
 /* The prefix was fixed when the library was built. Where the installation was moved away, another
