@@ -57,6 +57,9 @@ const arg_row app_device_rows[APP_DEVICE_ROWS] = {
     {"--n-gpu-experts", "K", ARG_COUNT, F(n_gpu_experts), 0, MAX_CPU_MOE, NULL,
      "the device in front of the CPU computes the first K routed experts of every layer, the\n"
      "CPU the others at the same time; 0: no layer is divided (default: as is fastest)"},
+    {"--expert-counts", "FILE", ARG_TEXT, F(expert_counts), 1, 0, NULL,
+     "importance matrix of minerva imatrix: a device that has some experts of a layer has\n"
+     "those that it counts most"},
     {"-ot --override-tensor", "PATTERN=DEVICE", ARG_LIST, F(tensor_devices), 1, 0, NULL,
      "products whose matrices' names match the regular expression are on that device, as\n"
      "in -ot 'ffn_.*_exps=cpu'; may be repeated"},
@@ -199,7 +202,7 @@ static int app_check_flags(const app_flags *flags) {
     return 0;
 }
 
-enum { MOST_SETTINGS = 15 };
+enum { MOST_SETTINGS = 16 };
 /* Values that are made of flags. */
 typedef struct {
     char threads[24], n_cpu_moe[24], n_gpu_experts[24];
@@ -216,6 +219,8 @@ static uint32_t put_places(const app_flags *flags, mn_setting *out, uint32_t n, 
         out[n++] = (mn_setting){"n_gpu_experts", made->n_gpu_experts};
     if (*flags->tensor_devices.text)
         out[n++] = (mn_setting){"tensor_devices", flags->tensor_devices.text};
+    if (flags->expert_counts)
+        out[n++] = (mn_setting){"expert_counts", flags->expert_counts};
     if (flags->device_memory)
         out[n++] = (mn_setting){"device_memory", flags->device_memory};
     return n;

@@ -18,6 +18,7 @@ typedef struct {
     arg_count n_gpu_experts; /* experts of each layer that are not */
     arg_list tensor_devices;
     const char *device_memory; /* NULL: the setting */
+    const char *expert_counts; /* the same */
     arg_count threads, ctx;    /* v 0 overrides the configuration: chosen by the program */
     int64_t rows;
     int precision, kv_k, kv_v, numa; /* indices into the rows' choices */
@@ -41,7 +42,7 @@ extern const arg_row app_hub_rows[], app_model_rows[], app_device_rows[], app_se
     app_lora_each_rows[];
 #define APP_HUB_ROWS 1   /* of commands that may download */
 #define APP_MODEL_ROWS 3 /* with these */
-#define APP_DEVICE_ROWS 10
+#define APP_DEVICE_ROWS 11
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
 #define APP_LORA_ROWS 1

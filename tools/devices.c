@@ -334,7 +334,7 @@ int cmd_devices(int argc, char **argv) {
         return explain(&flags);
     if (flags.model || flags.device || flags.cpu_moe || flags.n_cpu_moe.given ||
         flags.n_gpu_experts.given || *flags.tensor_devices.text || flags.device_memory ||
-        flags.ctx.given || flags.rows || flags.precision)
+        flags.expert_counts || flags.ctx.given || flags.rows || flags.precision)
         return complain(EXIT_USAGE,
                         "minerva devices: found a model, devices or sizes without --explain, "
                         "expected --explain with them");

@@ -207,6 +207,11 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
                            MN_CONVERT_REPLACE | MN_CONVERT_DRY_RUN);
     if (st)
         return st;
+    if (m->canonical->orders)
+        return mn_fail(err, MN_INVALID,
+                       "%s: its experts stand in the order of their use; expected a model that was "
+                       "opened without the setting expert_counts",
+                       m->canonical->path);
     mn_convert_plan p = {.model = m->canonical};
     const mn_convert_run run = {m->rt->pool, own.flags & MN_CONVERT_REPLACE, own.progress, own.arg};
     st = find_type(own.type, &p.type, err);

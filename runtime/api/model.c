@@ -3,6 +3,7 @@
  * An mn_model owns all of it until mn_model_free; sessions refer to it. It is read-only once open,
  * but for its graphs, which the first sessions build under the lock. A chat template that cannot be
  * used costs the template, not the model. */
+#include "convert/imatrix.h"
 #include "opened/opened.h"
 #include "text/chat/chat.h"
 #include <stdio.h>
@@ -162,6 +163,99 @@ static char *display_name(const mn_model *m) {
     return name;
 }
 
+/* ---- experts in the order of their use ------------------------------------------------------- */
+/* The entry that has counts of the layer's experts; NULL: there is none. */
+static const mn_imatrix_entry *entry_of_layer(const mn_imatrix *x, int64_t layer) {
+    static const char *const stems[] = {"down", "gate", "up", "gate_up"};
+    for (size_t i = 0; i < MN_COUNT(stems); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%lld.ffn_%s_exps.weight", (long long)layer, stems[i]);
+        const mn_imatrix_entry *e = mn_imatrix_find(x, mn_str_of(name));
+        if (e && e->counts && e->n_counts > 1)
+            return e;
+    }
+    return NULL;
+}
+
+static mn_status order_layer(mn_model *m, const char *path, const mn_imatrix *x, int64_t layer,
+                             int64_t n_expert, uint32_t *n_ordered, mn_error *err) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%lld.ffn_gate_inp.weight", (long long)layer);
+    const mn_model_tensor_entry *router = mn_canonical_tensor(m->canonical, name);
+    const mn_imatrix_entry *e = router ? entry_of_layer(x, layer) : NULL;
+    if (!e)
+        return MN_OK;
+    if (n_expert != (int64_t)e->n_counts)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "expert_counts: %s: %.*s has counts of %llu experts; the layer of %s has "
+                       "%lld",
+                       path, MN_STR_ARG(e->name), (unsigned long long)e->n_counts,
+                       m->canonical->path, (long long)n_expert);
+    *n_ordered += 1;
+    return mn_canonical_order_experts(m->canonical, layer, e->counts, (uint32_t)e->n_counts, err);
+}
+
+static int64_t key_of(const mn_model *m, const char *what) {
+    char key[96];
+    int64_t n = 0;
+    snprintf(key, sizeof key, "%s.%s", m->arch, what);
+    return mn_meta_i64(&m->canonical->meta, key, 0, INT32_MAX, &n, NULL) ? 0 : n;
+}
+
+/* The share of choices that falls on the first quarter of the experts, the mean of all layers. */
+static double share_of_quarter(const mn_model *m, int64_t n_layer, int64_t n_expert) {
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_layer; i++) {
+        const double *share = mn_canonical_expert_share(m->canonical, i);
+        sum += share ? share[n_expert / 4] : 0;
+        n += share != NULL;
+    }
+    return n ? sum / (double)n : 0;
+}
+
+/* The setting expert_counts: before a graph is built, the experts of the model's layers are put in
+ * the order of their use, so that a device which has some of them has those that are used most.
+ * MN_BAD_INPUT: the file has no counts of this model. */
+static mn_status order_experts(mn_model *m, mn_error *err) {
+    const char *path = mn_config_get_str(m->rt->config, "expert_counts");
+    const int64_t n_layer = key_of(m, "block_count");
+    const int64_t n_group = key_of(m, "expert_group_count");
+    mn_imatrix x = {0};
+    const int64_t n_expert = key_of(m, "expert_count");
+    uint32_t n_ordered = 0;
+    if (!*path || !n_expert)
+        return MN_OK;
+    if (n_group > 1 && n_group > key_of(m, "expert_group_used_count")) {
+        mn_log(MN_LOG_WARN,
+               "%s: expert_counts has no effect: its router chooses among groups of experts, "
+               "which cannot be put in another order",
+               m->canonical->path);
+        return MN_OK;
+    }
+    mn_status st = mn_imatrix_read(path, &x, err);
+    if (st)
+        mn_fail_in(err, st, "expert_counts");
+    for (int64_t i = 0; i < n_layer && !st; i++)
+        st = order_layer(m, path, &x, i, n_expert, &n_ordered, err);
+    if (!st && !n_ordered)
+        st =
+            mn_fail(err, MN_BAD_INPUT,
+                    "expert_counts: %s has no counts of experts of %s; expected the importance "
+                    "matrix of a text that this model has read (minerva imatrix, in the form gguf)",
+                    path, m->canonical->path);
+    if (!st)
+        mn_log(
+            MN_LOG_INFO,
+            "%s: experts of %u layers are in the order of their use: %lld of %lld had %.0f %% of "
+            "the choices",
+            m->canonical->path, n_ordered, (long long)n_expert / 4, (long long)n_expert,
+            100 * share_of_quarter(m, n_layer, n_expert));
+    mn_imatrix_free(&x);
+    return st;
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
 mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err) {
     return mn_model_open_with(rt, path, NULL, out, err);
 }
@@ -254,6 +348,8 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
     if (!m)
         return mn_fail_memory(err, sizeof *m);
     st = read_model(m, path, flags, err);
+    if (!st)
+        st = order_experts(m, err);
     if (st) {
         mn_model_free(m);
         return st;

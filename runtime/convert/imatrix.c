@@ -85,6 +85,23 @@ static mn_status weigh(const cursor *c, mn_str name, const uint8_t *sums, uint64
     return MN_OK;
 }
 
+static mn_status keep_counts(mn_imatrix_entry *e, const cursor *c, const uint8_t *counts,
+                             uint64_t n) {
+    e->counts = mn_alloc(n, sizeof *e->counts);
+    e->n_counts = e->counts ? n : 0;
+    if (!e->counts)
+        return mn_fail_memory(c->err, n * sizeof *e->counts);
+    for (uint64_t i = 0; i < n; i++) {
+        const float v = float_at(counts + 4 * i);
+        if (!(v >= 0 && v <= 3.4e38f))
+            return mn_fail(c->err, MN_BAD_FILE,
+                           "%s: %.*s: count %llu is %g, expected a finite number from 0 on",
+                           c->path, MN_STR_ARG(e->name), (unsigned long long)i, (double)v);
+        e->counts[i] = (double)v;
+    }
+    return MN_OK;
+}
+
 /* counts: n_mat floats; NULL: all were counted. */
 static mn_status add_entry(mn_imatrix *m, const cursor *c, mn_str name, const uint8_t *sums,
                            uint64_t n, const uint8_t *counts, uint64_t n_mat) {
@@ -110,7 +127,9 @@ static mn_status add_entry(mn_imatrix *m, const cursor *c, mn_str name, const ui
     float *weights = mn_alloc(n, sizeof *weights);
     if (!weights)
         return mn_fail_memory(c->err, n * sizeof *weights);
-    m->at[m->n++] = (mn_imatrix_entry){name, n, weights, false};
+    m->at[m->n++] = (mn_imatrix_entry){.name = name, .n = n, .weights = weights};
+    if (counts)
+        st = keep_counts(&m->at[m->n - 1], c, counts, n_mat);
     const uint64_t cols = n / n_mat;
     for (uint64_t i = 0; i < n_mat && !st; i++) {
         const bool counted = !counts || float_at(counts + 4 * i) > 0;
@@ -356,7 +375,7 @@ mn_imatrix_entry *mn_imatrix_find(const mn_imatrix *m, mn_str name) {
 
 void mn_imatrix_free(mn_imatrix *m) {
     for (size_t i = 0; i < m->n; i++)
-        mn_free(m->at[i].weights);
+        mn_free(m->at[i].weights), mn_free(m->at[i].counts);
     mn_free(m->at);
     if (m->map.ptr)
         mn_unmap(&m->map);

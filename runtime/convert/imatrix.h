@@ -10,6 +10,9 @@ typedef struct {
     uint64_t n;
     float *weights;
     bool used; /* for a tensor of the file */
+    /* how many rows each matrix has seen [n_counts]; NULL: not stated (the older form) */
+    double *counts;
+    uint64_t n_counts;
 } mn_imatrix_entry;
 typedef struct {
     mn_map map; /* names point into it */

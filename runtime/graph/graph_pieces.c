@@ -10,18 +10,6 @@
 
 enum { MAX_RUNS = 4 };
 
-/* Rows [lo, lo + n) of a plane; a plane with one value for all rows stays as it is. */
-static mn_plane cut_plane(const mn_plane *p, int64_t lo, int64_t n) {
-    mn_plane cut = *p;
-    const uint64_t skipped = (uint64_t)lo * (uint64_t)p->stride[0];
-    cut.ptr = (const char *)p->ptr + skipped;
-    cut.dim[0] = n;
-    cut.bytes = p->bytes - skipped;
-    if (p->stride[0] * p->dim[0] == (int64_t)p->bytes)
-        cut.bytes = (uint64_t)(n * p->stride[0]);
-    return cut;
-}
-
 /* Rows [lo, lo + n) of a tensor: what a weight of the graph is put together from. */
 typedef struct {
     const mn_model_tensor_entry *e;
@@ -65,7 +53,7 @@ static void cut_part(const mn_tensor_info *t, uint32_t p, int64_t lo, int64_t n,
     for (uint32_t i = 0; i < t->n_planes; i++) {
         const mn_plane *whole = mn_tensor_plane(t, p, i);
         if (whole->dim[0] == rows)
-            to[i] = cut_plane(whole, lo, n);
+            to[i] = mn_plane_rows(whole, lo, n);
         else
             to[i] = *whole;
     }

@@ -322,6 +322,7 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 
 /* What a loader made of the files, forgotten. */
 static void canonical_forget(mn_canonical *m) {
+    mn_canonical_orders_free(m);
     if (m->parsed)
         MN_WATCHED(m->callee, "close", m->loader->close(m->parsed));
     mn_free(m->meta.entries);

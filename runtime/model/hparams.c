@@ -349,6 +349,7 @@ static void set_experts(const mn_canonical *m, const mn_hparams *h, int64_t n_us
             continue;
         layers[i].n_expert = h->n_expert;
         layers[i].n_expert_used = n_used;
+        layers[i].expert_share = mn_canonical_expert_share(m, i);
     }
 }
 

@@ -278,6 +278,11 @@ static mn_status lora_bind_one(const mn_lora *l, const mn_canonical *base, const
                        "%s adapts the embedding, which is unsupported; expected matrices of "
                        "layers and the output matrix",
                        l->path);
+    if (base->orders && mn_str_ends(t->name, ".ffn_gate_inp.weight"))
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%s adapts %s, whose experts stand in the order of their use; expected a "
+                       "model that was opened without the setting expert_counts",
+                       l->path, p->target);
     if (t->n_dim != 2 || t->dim[0] != p->n_out || t->dim[1] != p->n_in)
         return mn_fail(err, MN_BAD_INPUT,
                        "%s: the products of %s are [%lld, %lld], and the matrix of %s is "

@@ -44,6 +44,7 @@ typedef struct {
     uint64_t n_elements;
 } mn_model_tensor_entry;
 
+typedef struct mn_expert_order mn_expert_order; /* expert_order.c */
 typedef struct mn_canonical {
     char *path, *format;
     mn_file_set files;
@@ -61,6 +62,7 @@ typedef struct mn_canonical {
     const struct mn_lora_room *room; /* for adapters in its graphs; NULL: none */
     const mn_file *given;            /* the files as loaders get them, in sealed pages */
     mn_sealed *file_pages, *plane_pages;
+    mn_expert_order *orders; /* of layers whose experts stand in the order of their use */
 } mn_canonical;
 
 /* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident,
@@ -74,6 +76,15 @@ mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_re
  * file); else only a guarded fault counts. Once changed, always changed. */
 mn_status mn_canonical_settle(const mn_canonical *m, bool look, mn_status st, mn_error *err);
 void mn_canonical_close(mn_canonical *m);
+/* Before a graph is built: puts the n experts of the layer in the order of their use, the most used
+ * first. counts: [n], not negative. MN_UNSUPPORTED: tensors of the layer have no row for each.
+ * After an error the model is to be closed. */
+mn_status mn_canonical_order_experts(mn_canonical *m, int64_t layer, const double *counts,
+                                     uint32_t n, mn_error *err);
+/* [n_expert + 1] which share of a layer's choices falls on its first k experts; NULL: they were not
+ * counted. */
+const double *mn_canonical_expert_share(const mn_canonical *m, int64_t layer);
+void mn_canonical_orders_free(mn_canonical *m);
 /* NULL = absent */
 const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const char *name);
 
@@ -120,6 +131,7 @@ typedef struct {
     int64_t n_ff;
     /* n_expert 0: dense */
     int64_t n_expert, n_expert_used, n_ff_expert;
+    const double *expert_share; /* mn_canonical_expert_share */
     int64_t n_ff_shared; /* of the experts that every token uses, together; 0 = there are none */
     int64_t sparse;      /* 1: the gate of its MLP keeps what is over mean + spread deviations */
     double spread;

@@ -4,6 +4,17 @@
 #include "model/model.h"
 #include <math.h>
 
+mn_plane mn_plane_rows(const mn_plane *p, int64_t lo, int64_t n) {
+    mn_plane cut = *p;
+    const uint64_t skipped = (uint64_t)lo * (uint64_t)p->stride[0];
+    cut.ptr = (const char *)p->ptr + skipped;
+    cut.dim[0] = n;
+    cut.bytes = p->bytes - skipped;
+    if (p->stride[0] * p->dim[0] == (int64_t)p->bytes)
+        cut.bytes = (uint64_t)(n * p->stride[0]);
+    return cut;
+}
+
 uint64_t mn_row_count(const mn_tensor_info *t) {
     uint64_t n = 1;
     for (uint32_t d = 0; d + 1 < t->n_dim; d++)

@@ -12,6 +12,8 @@ typedef struct {
     int64_t step; /* bytes from one block to the next */
 } mn_row_place;
 
+/* Rows [lo, lo + n) of the first dim of a plane that has them all. */
+mn_plane mn_plane_rows(const mn_plane *p, int64_t lo, int64_t n);
 uint64_t mn_row_count(const mn_tensor_info *t); /* 1 for a vector */
 mn_row_place mn_row_find(const mn_tensor_info *t, uint64_t row, uint32_t plane);
 /* The row's dim[n_dim - 1] values; the type is one that mn_dequant_has. */

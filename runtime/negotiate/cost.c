@@ -49,10 +49,12 @@ static double chosen_per_token(const mn_graph *g, const mn_node *n) {
     return experts && experts->n_dim == 2 ? (double)experts->dim[1] : 0;
 }
 
-/* Of the experts of a layer, a token reads those that it chose, and of a divided layer those of its
+/* model: NULL, or the graph whose layers say how often experts are used.
+ * Of the experts of a layer, a token reads those that it chose, and of a divided layer those of its
  * half. The weight of a first half has its experts alone: rows of the others are computed with the
  * first of them, and read by nobody. */
-static need_share share_of(const mn_graph *g, uint32_t node, const mn_tensor *w) {
+static need_share share_of(const mn_model_graph *model, const mn_graph *g, uint32_t node,
+                           const mn_tensor *w) {
     const mn_node *n = &g->nodes[node];
     const need_share whole = {1, 1, 1};
     if (n->op != MN_OP_MOE_LINEAR || w->n_dim != 3 || w->dim[0] <= 0)
@@ -61,13 +63,14 @@ static need_share share_of(const mn_graph *g, uint32_t node, const mn_tensor *w)
     const double all = MN_MAX((double)mn_experts_routed(g, node), here);
     const double chosen = chosen_per_token(g, n);
     const double own = mn_experts_share(g, node);
+    const double use = mn_experts_use(model, g, node);
     if (chosen <= 0 || chosen >= all)
         return whole;
     if (here < all) {
-        const double read = chosen * own + MN_MIN(chosen * (1 - own), 1);
+        const double read = chosen * use + MN_MIN(chosen * (1 - use), 1);
         return (need_share){MN_MIN(read / here, 1), 1, chosen / here};
     }
-    return (need_share){own * chosen / all, own, own * chosen / all};
+    return (need_share){use * chosen / all, own, use * chosen / all};
 }
 
 /* Operand j of a product if that is a weight, else NULL. */
@@ -87,7 +90,7 @@ double mn_node_bytes(const mn_graph *g, uint32_t i) {
     for (uint32_t j = 0; j < n->n_in; j++) {
         const mn_tensor *w = factor(g, n, j);
         if (w)
-            sum += share_of(g, i, w).token * tensor_bytes(w, NULL);
+            sum += share_of(NULL, g, i, w).token * tensor_bytes(w, NULL);
     }
     return sum;
 }
@@ -99,7 +102,7 @@ double mn_segment_bytes(const mn_graph *g, const mn_segment *s) {
         for (uint32_t j = 0; j < n->n_in; j++) {
             const mn_tensor *w = factor(g, n, j);
             if (w)
-                sum += share_of(g, i, w).prompt * tensor_bytes(w, NULL);
+                sum += share_of(NULL, g, i, w).prompt * tensor_bytes(w, NULL);
         }
     }
     return sum;
@@ -123,10 +126,10 @@ static bool has_few_rows(const mn_graph *g, const mn_node *n) {
     return x->n_dim && x->dim[0] == MN_DIM(MN_SYM_OUTPUTS);
 }
 
-static void add_weight(const mn_rates *r, const mn_graph *g, uint32_t node, const mn_tensor *w,
-                       mn_segment *s) {
+static void add_weight(const mn_rates *r, const mn_model_graph *model, const mn_graph *g,
+                       uint32_t node, const mn_tensor *w, mn_segment *s) {
     const mn_type_rate *rate = rate_of(r, w->dtype.id);
-    const need_share share = share_of(g, node, w);
+    const need_share share = share_of(model, g, node, w);
     const double bytes = tensor_bytes(w, NULL);
     const double flop = 2 * PROMPT * share.multiply * count_elements(w, NULL);
     const bool of_experts = g->nodes[node].op == MN_OP_MOE_LINEAR && rate->experts_gbps > 0;
@@ -140,7 +143,8 @@ static void add_weight(const mn_rates *r, const mn_graph *g, uint32_t node, cons
 }
 
 /* By the rates that were measured. */
-static void add_measured(const mn_rates *r, const mn_graph *g, mn_segment *s) {
+static void add_measured(const mn_rates *r, const mn_model_graph *model, const mn_graph *g,
+                         mn_segment *s) {
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         const mn_node *n = &g->nodes[i];
         const double exchanges = n->op == MN_OP_ATTENTION ? EXCHANGES : 0;
@@ -149,13 +153,14 @@ static void add_measured(const mn_rates *r, const mn_graph *g, mn_segment *s) {
         for (uint32_t j = 0; j < n->n_in; j++) {
             const mn_tensor *w = factor(g, n, j);
             if (w)
-                add_weight(r, g, i, w, s);
+                add_weight(r, model, g, i, w, s);
         }
     }
 }
 
 /* By what the plugin claims, but no less than the fastest known memory and units would take. */
-static void add_claimed(const mn_offer *o, const mn_graph *g, mn_segment *s) {
+static void add_claimed(const mn_offer *o, const mn_model_graph *model, const mn_graph *g,
+                        mn_segment *s) {
     static const mn_rates fastest = {
         .type = {{.decode_gbps = MN_MOST_MEM_GBPS, .prefill_tflops = MN_MOST_TFLOPS}},
         .n_types = 1,
@@ -167,7 +172,7 @@ static void add_claimed(const mn_offer *o, const mn_graph *g, mn_segment *s) {
     double bytes = 0;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++)
         bytes += mn_node_bytes(g, i);
-    add_measured(&fastest, g, &least);
+    add_measured(&fastest, model, g, &least);
     if (decode_us <= 0)
         decode_us = us_at(bytes, gbps > 0 ? gbps : UNKNOWN_GBPS);
     if (prefill_us <= 0)
@@ -181,9 +186,9 @@ void mn_segment_time(const mn_offer *o, const mn_model_graph *g, mn_segment *s) 
     const mn_graph *own = o->given ? o->given : &g->abi; /* with the types that it reads */
     s->decode_us = s->prefill_us = o->rates.step_us;
     if (measured)
-        add_measured(&o->rates, own, s);
+        add_measured(&o->rates, g, own, s);
     else
-        add_claimed(o, own, s);
+        add_claimed(o, g, own, s);
     s->row_us = MN_MAX(s->decode_us, s->prefill_us / PROMPT);
     /* a claim may be too good: not less than reading the weights at 1 GB/s for each token */
     if (!measured)

@@ -16,6 +16,7 @@ typedef struct {
     mn_expert_range range;
     mn_segment card, cpu; /* their times, all experts of the layer */
     double n_expert, n_chosen, bytes;
+    const double *use; /* mn_layer_shape.expert_share; NULL: experts are used alike */
 } layer_cost;
 
 typedef struct {
@@ -64,6 +65,7 @@ static bool cost_layer(const divide_search *d, mn_expert_range e, layer_cost *to
     const mn_node *n = &g->nodes[e.lo];
     const int32_t chosen = g->operands[n->in_off + MN_MOE_LINEAR_EXPERTS];
     to->range = e;
+    to->use = e.layer < d->g->hp.n_layer ? d->g->hp.layer[e.layer].expert_share : NULL;
     to->n_expert = (double)mn_experts_routed(g, e.lo);
     to->n_chosen = chosen < 0 ? 0 : (double)g->tensors[chosen].dim[1];
     if (to->n_expert <= to->n_chosen || to->n_chosen <= 0)
@@ -108,8 +110,8 @@ static bool has_shared(const divide_search *d) {
 /* ---- prediction ------------------------------------------------------------------------------ */
 
 /* What a layer's time changes by if k of its experts are on the card, and not all on the CPU. */
-static double gain_of_layer(const layer_cost *c, double k) {
-    const double here = k / c->n_expert;
+static double gain_of_layer(const layer_cost *c, uint32_t k) {
+    const double here = c->use ? c->use[k] : k / c->n_expert;
     const double away = c->n_chosen * (1 - here); /* rows that are computed for nothing */
     const double token = here + MN_MIN(away, 1) / c->n_chosen;
     const double decode = MN_MAX(c->card.decode_us * token, c->cpu.decode_us * (1 - here));
@@ -118,7 +120,7 @@ static double gain_of_layer(const layer_cost *c, double k) {
 }
 
 /* The last n layers; bytes: of one expert of each of them. */
-static double gain_of_layers(const divide_search *d, uint32_t n, double k, double *bytes) {
+static double gain_of_layers(const divide_search *d, uint32_t n, uint32_t k, double *bytes) {
     double gain = 0;
     *bytes = 0;
     for (uint32_t i = d->n_layers - n; i < d->n_layers; i++) {

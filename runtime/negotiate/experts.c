@@ -64,6 +64,19 @@ double mn_experts_share(const mn_graph *g, uint32_t node) {
     return has_residents(g, n) ? 1 - share : share;
 }
 
+double mn_experts_use(const mn_model_graph *g, const mn_graph *own, uint32_t node) {
+    const mn_node *n = &own->nodes[node];
+    const mn_node *other = other_half(own, node);
+    const double by_number = mn_experts_share(own, node);
+    if (!other || !g || n->layer < 0 || n->layer >= g->hp.n_layer)
+        return by_number;
+    const mn_layer_shape *l = &g->hp.layer[n->layer];
+    const int64_t first = experts_in_weight(own, has_residents(own, n) ? other : n);
+    if (!l->expert_share || first > l->n_expert)
+        return by_number;
+    return has_residents(own, n) ? 1 - l->expert_share[first] : l->expert_share[first];
+}
+
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 /* The node behind the MOE_COMBINE of the experts that begin at node lo; 0 = there is none in the

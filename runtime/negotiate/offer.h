@@ -158,6 +158,9 @@ int64_t mn_experts_routed(const mn_graph *g, uint32_t node);
 /* The share of these experts that the node computes: all but those that the other half of a divided
  * layer has. */
 double mn_experts_share(const mn_graph *g, uint32_t node);
+/* The share of all choices that fall on them: by counts, where the model has some, else the same.
+ * own: g's graph, as a plugin gets it. */
+double mn_experts_use(const mn_model_graph *g, const mn_graph *own, uint32_t node);
 
 /* ---- rates.c --------------------------------------------------------------------------------- */
 /* Fills o->rates from the cache or by measuring (at most about 0.3 s per type), else from what the

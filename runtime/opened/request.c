@@ -146,6 +146,11 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                                MN_SESSION_INPUT_SUMS | (g->head ? MN_SESSION_HEAD : 0));
     if (!st)
         st = check_kinds(&p, err);
+    if (!st && p.flags & MN_SESSION_INPUT_SUMS && m->canonical->orders)
+        st = mn_fail(err, MN_INVALID,
+                     "%s: its experts stand in the order of their use; expected a model that was "
+                     "opened without the setting expert_counts to sum up inputs of",
+                     m->canonical->path);
     if (st)
         return st;
     *r = (mn_request){.devices = p.device ? p.device : mn_config_get_str(cfg, "device"),

@@ -64,7 +64,7 @@ MUTANTS = [
     # runtime/model, runtime/graph
     ("runtime/model/rope.c", "hi = ceil(hi)", "hi = floor(hi)", ["rope"], "YaRN's ramp ends a pair early"),
     ("runtime/model/rope.c", "lo = floor(lo)", "lo = ceil(lo)", ["rope"], "YaRN's ramp begins a pair late"),
-    ("runtime/graph/graph_pieces.c", "cut.ptr = (const char *)p->ptr + skipped;", "cut.ptr = p->ptr;", ["golden reference"], "every part of fused rows is the first"),
+    ("runtime/model/rows.c", "cut.ptr = (const char *)p->ptr + skipped;", "cut.ptr = p->ptr;", ["golden reference"], "every part of fused rows is the first"),
     ("runtime/graph/graph_pieces.c", "height = greatest_divisor(height, p[i].lo % rows_of_part(t));", "(void)p[i].lo;", ["units"], "a cut that begins inside a part has parts of two heights"),
     ("runtime/graph/graph_weights.c", "return e && g->asked[", "return e && !g->asked[", ["bad models", "bad families"], "a bias that nobody adds is no error"),
     # plugins/common

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a model of the shape of a published one with random weights: what benchmarks of docs/performance.md and docs/lab run.
 
-  synth.py SHAPE TYPE OUT [--layers N] [--mtp] [--jobs N] [--seed S]
+  synth.py SHAPE TYPE OUT [--layers N] [--mtp] [--jobs N] [--seed S] [--router-skew Z]
   synth.py SHAPE lora OUT [--layers N] [--count N] [--rank R]
   synth.py --list
 
@@ -12,6 +12,8 @@ folder of N adapters of all matrices, OUT/0, OUT/1 and so on. --mtp: a draft hea
 Blocks are drawn, not quantised from floats, with scales that keep activations finite: a file is written as fast as the disk takes it (several
 processes write parts of it). Tensors above 64 MB repeat a random part, so that equal experts are no cache hits but equal bytes. The vocabulary
 is a dummy of the right size; folders have none. Needs numpy.
+--router-skew: random routers use all experts alike; with Z above 0 the rows of each layer's router are longer by 1 + Z ln(E / rank), in an order that is
+drawn, so that few experts get most of the choices (0.5 is much).
 """
 import argparse
 import functools
@@ -173,7 +175,17 @@ def size_of(kind, shape):
     return int(np.prod(shape)) // elements * size
 
 
-def fill_of(kind, shape):
+def skewed(shape, skew, rng, size):
+    """A router whose rows are longer the higher the rank that is drawn for their expert."""
+    rows = draw.values("f32", shape[-1], rng, size).view(np.float32).reshape(shape)
+    rank = rng.permutation(shape[0]) + 1
+    rows *= (1 + skew * np.log(shape[0] / rank)).astype(np.float32)[:, None]
+    return rows.reshape(-1).view(np.uint8)
+
+
+def fill_of(kind, shape, name, skew):
+    if skew and name.endswith("ffn_gate_inp.weight"):
+        return functools.partial(skewed, shape, skew)
     if kind in ("ones", "minus"):
         return getattr(draw, kind)
     return functools.partial(draw.blocks, kind_of(kind, shape), shape[-1])
@@ -243,7 +255,7 @@ def metadata(name, s):
     return m
 
 
-def write(name, s, t, path, seed, jobs):
+def write(name, s, t, path, seed, jobs, skew=0):
     m = metadata(name, s)
     listed = list(tensors(s, t))
     head = struct.pack("<IIQQ", 0x46554747, 3, len(listed), len(m)) + b"".join(entry(k, v) for k, v in m.items())
@@ -252,7 +264,7 @@ def write(name, s, t, path, seed, jobs):
         stored, size = draw.GGUF[kind_of(kind, shape)], size_of(kind, shape)
         head += text(n) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape))
         head += struct.pack("<IQ", stored[0], at)
-        work.append((at, size, stored[2], fill_of(kind, shape), [seed, *n.encode()]))
+        work.append((at, size, stored[2], fill_of(kind, shape, n, skew), [seed, *n.encode()]))
         at += (size + ALIGN - 1) // ALIGN * ALIGN
     draw.write(path, head + bytes(-len(head) % ALIGN), at, work, jobs)
 
@@ -269,6 +281,7 @@ def main():
     p.add_argument("--mtp", action="store_true")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--router-skew", type=float, default=0, help="of GGUF files")
     p.add_argument("--count", type=int, default=1, help="of adapters")
     p.add_argument("--rank", type=int, default=16, help="of adapters")
     a = p.parse_args()
@@ -278,7 +291,9 @@ def main():
     if a.mtp and not (a.type in draw.GGUF and s["arch"] in ("qwen3next", "qwen35")):
         sys.exit("--mtp: %s of type %s has no draft head; qwen3-next-80b-a3b and qwen3.6-27b in a type of GGUF have one" % (a.shape, a.type))
     if a.type in draw.GGUF:
-        write(a.shape, s, a.type, a.out, a.seed, a.jobs)
+        write(a.shape, s, a.type, a.out, a.seed, a.jobs, a.router_skew)
+    elif a.router_skew:
+        sys.exit("--router-skew is of GGUF files, not of %s" % a.type)
     elif s["arch"] != "llama":
         sys.exit("%s is no dense model of the llama kind: %s has %s" % (a.shape, a.type, ", ".join(n for n in SHAPES if SHAPES[n]["arch"] == "llama")))
     elif a.type == "lora":

@@ -550,7 +550,7 @@ def test_run_beside():
     assert divided >= 8 and whole * 2 < divided, (divided, whole)  # one for each of 4 layers in each step
 
 
-def test_rates_of_experts():
+def test_run_rates_of_experts():
     """Of models with experts a MOE_LINEAR of their shape is measured, too, once; as long as it takes on a small device."""
     def rates(name):
         record = minerva("devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", name), "--device", "gpu_toy,reference", env=f.env).json()
@@ -566,7 +566,7 @@ def test_rates_of_experts():
         assert other["measured_ms"] > 0 and other["types"][0]["decode_gbps"] == first["types"][0]["decode_gbps"], (first, other)
 
 
-def test_memory_of_segments():
+def test_run_memory_of_segments():
     """Segments of one queue share their scratch: what `--explain` states of the toy's memory is within 3 % of the most that it had in use."""
     with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
         for name in "gpt-oss", "qwen3-next":
@@ -580,6 +580,46 @@ def test_memory_of_segments():
                 log = minerva("run", *flags, "--prompt-ids", "1,2,3", "-n", "2", "-v", env=f.env).err
                 peak = int(re.search(r"toy: at most (\d+) bytes", log)[1])
                 assert 0.97 * peak <= total["need"] <= 1.03 * peak, (name, flag, peak, total)
+
+
+def test_run_expert_counts():
+    """The most used experts are first: the ids stay those of the CPU alone, the halves of a layer are estimated by what they are used; files that do not fit are errors."""
+    ids = " ".join(str(5 + i * i % 53) for i in range(512))
+    with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
+        f.add(cli_test.plugin_files()["cpu_simd"])
+        text, counts = f.path + "/ids.txt", f.path + "/%s.gguf"
+        with open(text, "w") as to:
+            to.write(ids)
+        for name in "gpt-oss", "qwen3-next", "mixtral", "granite-moe", "gemma4-moe", "llama4":
+            model = ["-m", os.path.join(DATA, "fixtures", name)]
+            minerva("imatrix", *model, "--ids", text, "-o", counts % name, "-c", "64", "--device", "cpu_simd", env=f.env)
+            ask = [*model, "--prompt-ids", "1,2,3,7,9,20,31", "-n", "16", "--temp", "0", "--precision", "exact", "--json"]
+            flags = ["--expert-counts", counts % name]
+            whole = minerva("run", *ask, "--device", "cpu_simd", env=f.env).json()["ids"]
+            equal(minerva("run", *ask, "--device", "cpu_simd", *flags, env=f.env).json()["ids"], whole)
+            divided = minerva("run", *ask, "--device", "gpu_toy,cpu_simd", "--n-gpu-experts", "2", *flags, "-v", env=f.env)
+            equal(divided.json()["ids"], whole)
+            has(divided.err, "are in the order of their use")
+
+        def cpu_us(*flags):
+            record = minerva("devices", "--explain", "--json", "-m", DATA + "/fixtures/gpt-oss", "--device", "gpu_toy,cpu_simd", "--n-gpu-experts", "2", *flags, env=f.env)
+            return next(d for d in record.json()["placement"]["devices"] if d["device"] == "cpu_simd")["decode_us"]
+        cpu_us()  # measures
+        assert cpu_us("--expert-counts", counts % "gpt-oss") < cpu_us(), "a text uses no expert more than others"
+        mixtral = ["-m", DATA + "/fixtures/mixtral"]
+        run = ["run", *mixtral, "--prompt-ids", "1", "-n", "1", "--expert-counts"]
+        is_error(minerva(*run, counts % "gpt-oss", env=f.env, code=1), "counts of 8 experts; the layer of", "has 4")
+        is_error(minerva(*run, f.path + "/none", env=f.env, code=1), "expert_counts: ", "cannot open")
+        old = f.path + "/old.dat"
+        minerva("imatrix", *mixtral, "--ids", text, "-o", old, "-c", "64", "--output-format", "dat", env=f.env)
+        is_error(minerva(*run, old, env=f.env, code=1), "has no counts of experts")
+        again = ["imatrix", *mixtral, "--ids", text, "-o", f.path + "/again", "--expert-counts", counts % "mixtral"]
+        is_error(minerva(*again, env=f.env, code=2), "expected a model that was opened without the setting expert_counts")
+        env = dict(f.env, MINERVA_EXPERT_COUNTS=counts % "mixtral")
+        is_error(minerva("convert", mixtral[1], "-o", f.path + "/x.gguf", env=env, code=2), "opened without the setting expert_counts")
+        groups = minerva("run", "-m", DATA + "/fixtures/deepseek-v2-groups", "--prompt-ids", "1", "-n", "1", "--device", "cpu_simd", env=env)
+        has(groups.err, "expert_counts has no effect")
+        minerva("run", "-m", DATA + "/fixtures/llama", "--prompt-ids", "1", "-n", "1", "--device", "cpu_simd", env=env)
 
 
 def test_run_refused():

@@ -478,6 +478,41 @@ static void test_rates_of_experts(void **state) {
     mn_placement_free(&p);
 }
 
+/* Where choices were counted, each half of a layer computes what falls on its experts. */
+static void test_counted_experts(void **state) {
+    static const double share[N_EXPERTS + 1] = {0, 0.5, 0.75, 0.8, 0.85, 0.9, 0.94, 0.97, 1};
+    static mn_layer_shape layers[N_LAYERS];
+    const mn_model_graph *even = divided_graph((mn_division){.on = true, .n_first = 2});
+    mn_model_graph counted = *even;
+    (void)state;
+    INSTALL_CARD(0, 100, 20);
+    mn_placement p = fixed("cpu", 0);
+    mn_offer o = *offer_of(&p, "cpu");
+    o.given = NULL;
+    o.rates = (mn_rates){.n_types = 1, .type = {{.decode_gbps = 8, .prefill_tflops = 1e-3}}};
+    for (int i = 0; i < N_LAYERS; i++)
+        layers[i] = (mn_layer_shape){.n_expert = N_EXPERTS, .expert_share = share};
+    counted.hp.layer = layers;
+    counted.hp.n_layer = N_LAYERS;
+    uint32_t n_second = 0;
+    for (uint32_t i = 0; i < even->abi.n_nodes; i++) {
+        mn_segment a = {.node_lo = i, .node_hi = i + 1};
+        mn_segment b = a;
+        mn_segment_time(&o, even, &a);
+        mn_segment_time(&o, &counted, &b);
+        const double own = mn_experts_share(&even->abi, i);
+        if (even->abi.nodes[i].op != MN_OP_MOE_LINEAR || own < 0.5) {
+            assert_true(even->abi.nodes[i].op == MN_OP_MOE_LINEAR || a.decode_us == b.decode_us);
+            continue;
+        }
+        assert_true(own == 0.75 && fabs(b.decode_us / a.decode_us - 0.25 / 0.75) < 1e-9);
+        assert_true(fabs(b.prefill_us / a.prefill_us - 0.25 / 0.75) < 1e-9);
+        n_second++;
+    }
+    assert_int_equal(n_second, 2 * N_LAYERS);
+    mn_placement_free(&p);
+}
+
 /* Scratch of segments counts once where contexts of a queue share it: a card then has room for all
  * but the experts, which it lacks else. */
 static void test_shared_scratch(void **state) {
@@ -590,16 +625,25 @@ static void test_sixty_divided(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_layers),     cmocka_unit_test(test_options),
-        cmocka_unit_test(test_options_of_list), cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_slow_bus),        cmocka_unit_test(test_fixed),
-        cmocka_unit_test(test_two_cpus),        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_whole_layer),     cmocka_unit_test(test_bad_names),
-        cmocka_unit_test(test_device_memory),   cmocka_unit_test(test_what_fits),
-        cmocka_unit_test(test_sixty),           cmocka_unit_test(test_divided),
-        cmocka_unit_test(test_not_beside),      cmocka_unit_test(test_divided_options),
-        cmocka_unit_test(test_sixty_divided),   cmocka_unit_test(test_shared_scratch),
-        cmocka_unit_test(test_rates_of_experts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_last_layers),
+                                       cmocka_unit_test(test_options),
+                                       cmocka_unit_test(test_options_of_list),
+                                       cmocka_unit_test(test_ends),
+                                       cmocka_unit_test(test_slow_bus),
+                                       cmocka_unit_test(test_fixed),
+                                       cmocka_unit_test(test_two_cpus),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_whole_layer),
+                                       cmocka_unit_test(test_bad_names),
+                                       cmocka_unit_test(test_device_memory),
+                                       cmocka_unit_test(test_what_fits),
+                                       cmocka_unit_test(test_sixty),
+                                       cmocka_unit_test(test_divided),
+                                       cmocka_unit_test(test_not_beside),
+                                       cmocka_unit_test(test_divided_options),
+                                       cmocka_unit_test(test_sixty_divided),
+                                       cmocka_unit_test(test_shared_scratch),
+                                       cmocka_unit_test(test_rates_of_experts),
+                                       cmocka_unit_test(test_counted_experts)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }

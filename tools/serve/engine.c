@@ -29,6 +29,7 @@ typedef struct {
     app a;
     app_flags flags;
     char *model, *device, *draft, *draft_device, *cache_dir, *cache_disk, *device_memory;
+    char *expert_counts;
     forms forms;       /* of the thread that reads */
     work *work;        /* NULL: an encoder, which only embeds */
     embed_work *embed; /* NULL: no embeddings */
@@ -314,6 +315,7 @@ static void set_flags(engine *e, const wire_open *m) {
     e->cache_dir = engine_text_of(m->cache_dir);
     e->cache_disk = engine_text_of(m->cache_disk);
     e->device_memory = engine_text_of(m->device_memory);
+    e->expert_counts = engine_text_of(m->expert_counts);
     e->flags = (app_flags){
         .model = e->model,
         .device = e->device,
@@ -340,6 +342,7 @@ static void set_flags(engine *e, const wire_open *m) {
         .n_cpu_moe = {m->n_cpu_moe < 0 ? 0 : m->n_cpu_moe, m->n_cpu_moe >= 0},
         .n_gpu_experts = {MN_MAX(m->n_gpu_experts, 0), m->n_gpu_experts >= 0},
         .device_memory = e->device_memory,
+        .expert_counts = e->expert_counts,
     };
     const size_t n = MN_MIN(m->tensor_devices.len, sizeof e->flags.tensor_devices.text - 1);
     if (n)

@@ -147,6 +147,7 @@ static void set_open(served *m) {
     open->n_gpu_experts = f->n_gpu_experts.given ? (int32_t)f->n_gpu_experts.v : -1;
     open->tensor_devices = model_str_of(f->tensor_devices.text);
     open->device_memory = model_str_of(f->device_memory);
+    open->expert_counts = model_str_of(f->expert_counts);
     open->chat_template = model_str_of(m->chat_template ? m->chat_template : own->chat_template);
     if (own->chat_template && !m->chat_template)
         open->flags |= WIRE_TEMPLATE_NAMED;

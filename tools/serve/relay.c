@@ -502,6 +502,7 @@ static int relay_check_flags(const serve_flags *f, const app_flags *app) {
                 {app->n_gpu_experts.given, "--n-gpu-experts"},
                 {*app->tensor_devices.text != 0, "--override-tensor"},
                 {app->device_memory != NULL, "--device-memory"},
+                {app->expert_counts != NULL, "--expert-counts"},
                 {app->cache_dir != NULL, "--cache-dir"},
                 {app->cache_disk != NULL, "--cache-disk"},
                 {f->n_seq != 0, "--parallel"},

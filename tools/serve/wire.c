@@ -163,6 +163,7 @@ static void pass_open(pass *p, wire_open *m) {
     i32(p, &m->n_gpu_experts);
     text(p, &m->tensor_devices);
     text(p, &m->device_memory);
+    text(p, &m->expert_counts);
     text(p, &m->adapters);
     u32(p, &m->n_adapters);
     u32(p, &m->adapter_rank);

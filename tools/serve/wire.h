@@ -58,7 +58,7 @@ typedef struct {
     mn_str cache_dir, cache_disk; /* empty: the settings */
     int32_t n_cpu_moe;            /* -1: not given */
     int32_t n_gpu_experts;        /* -1: not given */
-    mn_str tensor_devices, device_memory;
+    mn_str tensor_devices, device_memory, expert_counts;
     /* lines "REQUIRED\tSCALE\tNAME\tPATH\n", REQUIRED 0 or 1; the room: mn_adapter_room */
     mn_str adapters;
     uint32_t n_adapters, adapter_rank, adapter_type, pad_adapters;
