@@ -1,6 +1,7 @@
 /* kernels.c -- launches of plugins/cuda without kernels: each touches what it is given from end to
  * end, so that sanitizers see places that are not there, and leaves zeros in outputs. The sum alone
  * is one, for the self-test. */
+#include "attend_distance.h"
 #include "chunks.h"
 #include "exchange.h"
 #include "gemm_args.h"
@@ -183,6 +184,19 @@ void cu_attend_tiles_init(void) {
 void cu_attend_long(cudaStream_t s, const cu_attend *a, int log_split, int slices) {
     (void)s, (void)log_split;
     reads(a->slopes, a->H * 4);
+    touch_attend(a, (unsigned)slices);
+}
+void cu_attend_distance_init(const cu_card *d) {
+    (void)d;
+}
+void cu_attend_distance(cudaStream_t s, const cu_attend *a, const cu_distance *d, int rows,
+                        int log_split, int slices) {
+    (void)s, (void)rows, (void)log_split;
+    reads(a->slopes, a->slopes ? a->H * 4 : 0);
+    reads(d->biases, d->biases ? (int64_t)d->places * a->H * 4 : 0);
+    reads(d->rel_k, d->rel_k ? (int64_t)d->places * a->H * a->c.dk * 4 : 0);
+    reads(d->rel_q, d->rel_q ? (int64_t)d->places * a->H * a->c.dk * 4 : 0);
+    reads(d->ancestors, d->ancestors ? (int64_t)a->c.T * d->n_words * 4 : 0);
     touch_attend(a, (unsigned)slices);
 }
 bool cu_latent_kernel_init(void) {
