@@ -61,10 +61,18 @@ static mn_status file_read_all(int fd, const char *path, uint64_t max, mn_text *
 }
 
 bool mn_is_companion(const char *name) {
-    static const char *const names[] = {
-        "tokenizer.json",          "tokenizer_config.json", "tokenizer.model",
-        "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja",
-        "generation_config.json",  "config.json",           "modules.json"};
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "generation_config.json",
+                                        "config.json",
+                                        "modules.json",
+                                        "spiece.model",
+                                        "spm.model",
+                                        "sentencepiece.bpe.model"};
     for (size_t i = 0; i < MN_COUNT(names); i++)
         if (!strcmp(names[i], name))
             return true;

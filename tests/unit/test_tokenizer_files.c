@@ -206,6 +206,61 @@ static void tokens_beside_a_model(void **state) {
     mn_free(data);
 }
 
+/* ---- names of SentencePiece's files ---------------------------------------------------------- */
+/* A tokeniser of spm-unigram.model (<unk> <s> </s> first, 248 pieces) under this name. */
+static mn_tokenizer *under_name(const char *name, const char *config, mn_error *err) {
+    uint64_t bytes = 0;
+    char *data = data_read("tests/data/tokenizers/spm-unigram.model", &bytes);
+    mn_tokenizer *tok = NULL;
+    assert_non_null(data);
+    mn_file file[] = {{mn_str_of(name), data, bytes, 0, 0},
+                      {mn_str_of("tokenizer_config.json"), config, strlen(config), 0, 0}};
+    mn_tokenizer_create(NULL, file, 2, &tok, err);
+    mn_free(data);
+    return tok;
+}
+
+static void expect_ids(const mn_tokenizer *tok, const char *a, const char *b, const char *want) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    size_t split = 0;
+    mn_error err = MN_ERROR_INIT;
+    mn_text found = {0};
+    mn_status st =
+        b ? mn_tokenizer_encode_pair(tok, mn_str_of(a), mn_str_of(b), &ids, &n, &split, &err)
+          : mn_tokenizer_encode(tok, mn_str_of(a), NULL, 3, &ids, &n, &err);
+    if (st)
+        fail_msg("%s", err.msg);
+    for (size_t i = 0; i < n; i++)
+        mn_text_printf(&found, "%s%d", i ? " " : "", ids[i]);
+    assert_string_equal(found.ptr, want);
+    mn_text_free(&found);
+    mn_free(ids);
+}
+
+/* Tokens that the classes of T5, DeBERTa and XLM-R add to the file's. */
+static void kins(void **state) {
+    (void)state;
+    mn_error err = MN_ERROR_INIT;
+    mn_tokenizer *tok = under_name("spiece.model", "{\"extra_ids\":3}", &err);
+    assert_non_null(tok);
+    expect_ids(tok, "<extra_id_0><extra_id_2>", NULL, "250 248 2");
+    mn_tokenizer_free(tok);
+    tok = under_name("spiece.model", "{}", &err);
+    assert_non_null(tok);
+    expect_ids(tok, "<extra_id_0><extra_id_99>", NULL, "347 248 2");
+    mn_tokenizer_free(tok);
+    assert_null(under_name("spiece.model", "{\"extra_ids\":\"3\"}", &err));
+    assert_non_null(strstr(err.msg, "extra_ids"));
+    tok = under_name("sentencepiece.bpe.model", "{}", &err);
+    assert_non_null(tok);
+    expect_ids(tok, "<pad><unk><mask>", NULL, "0 1 3 249 2");
+    expect_ids(tok, "<sep>", "<sep>", "0 6 4 2 2 6 4 2");
+    mn_tokenizer_free(tok);
+    assert_null(under_name("spm.model", "{}", &err));
+    assert_non_null(strstr(err.msg, "spm.model: found no piece \"[CLS]\""));
+}
+
 /* ---- channels -------------------------------------------------------------------------------- */
 #define TOKEN(i, s, special) "{\"id\":" #i ",\"content\":\"" s "\",\"special\":" special "}"
 static mn_tokenizer *with_tokens(const char *added) {
@@ -280,6 +335,7 @@ int main(void) {
                                        cmocka_unit_test(damaged_files),
                                        cmocka_unit_test(memory_may_run_out),
                                        cmocka_unit_test(tokens_beside_a_model),
+                                       cmocka_unit_test(kins),
                                        cmocka_unit_test(half_a_model),
                                        cmocka_unit_test(harmony),
                                        cmocka_unit_test(thinking)};

@@ -1,12 +1,14 @@
-/* sentencepiece.c -- a tokeniser from tokenizer.model: SentencePiece's ModelProto, a protocol
- * buffer. Field numbers are those of sentencepiece_model.proto. Tokens that a model's authors added
- * later stand in tokenizer_config.json (added_tokens_decoder) and added_tokens.json. Pieces are
- * copied; the file may go once the tokeniser is made.
+/* sentencepiece.c -- a tokeniser from tokenizer.model, spiece.model, spm.model or
+ * sentencepiece.bpe.model: SentencePiece's ModelProto, a protocol buffer. Field numbers are those
+ * of sentencepiece_model.proto. Tokens that a model's authors added later stand in
+ * tokenizer_config.json (added_tokens_decoder) and added_tokens.json. Pieces are copied; the file
+ * may go once the tokeniser is made.
  *
  * Also what GGUF and tokenizer.json share with it: SentencePiece's rules of white space, and the
  * cut at words that keeps merging fast. */
 #include "text/tokenizer/tokenizer_impl.h"
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,9 +94,32 @@ static mn_status damaged(const reader *r, mn_str whole, const char *where, mn_er
                    (size_t)((const char *)r->at - whole.ptr));
 }
 
+/* ---- kins ------------------------------------------------------------------------------------ */
+/* Tokens that the class of a model adds to those of the file, by the file's name. */
+typedef enum {
+    KIN_ANY,     /* tokenizer.model: as the file says */
+    KIN_T5,      /* spiece.model: <extra_id_I> behind the pieces, counted backwards */
+    KIN_DEBERTA, /* spm.model: [CLS] A [SEP] B [SEP]; [MASK] behind the pieces */
+    KIN_XLMR     /* sentencepiece.bpe.model: <s> <pad> </s> <unk>, then pieces from the third on */
+} kin;
+
+static kin kin_of(const char *name) {
+    static const char *const names[] = {[KIN_T5] = "spiece.model",
+                                        [KIN_DEBERTA] = "spm.model",
+                                        [KIN_XLMR] = "sentencepiece.bpe.model"};
+    for (int i = KIN_T5; i <= KIN_XLMR; i++)
+        if (!strcmp(name, names[i]))
+            return (kin)i;
+    return KIN_ANY;
+}
+
+enum { XLMR_FIRST = 3, XLMR_PAD = 1, XLMR_UNK = 3 };
+
 /* ---- the model ------------------------------------------------------------------------------- */
 typedef struct {
     const char *name; // of the file
+    kin kin;
+    uint64_t n_extra; /* of KIN_T5: tokens of that kind */
     mn_str whole;
     uint64_t n_pieces;
     int64_t kind;
@@ -246,13 +271,22 @@ static mn_status read_piece(mn_tokenizer *tok, const model *m, int32_t id, mn_st
     return MN_OK;
 }
 
+/* The model's id of a piece of the file. */
+static int32_t model_id(const model *m, int32_t id) {
+    if (m->kin != KIN_XLMR)
+        return id;
+    if (id < XLMR_FIRST)
+        return (const int32_t[]){XLMR_UNK, 0, 2}[id];
+    return id + 1;
+}
+
 static mn_status read_pieces(mn_tokenizer *tok, const model *m, mn_error *err) {
     reader r = reader_of(m->whole);
     mn_status st = MN_OK;
     int32_t id = 0;
     for (field f; !st && next_field(&r, &f);)
         if (f.number == 1)
-            st = read_piece(tok, m, id++, f.bytes, err);
+            st = read_piece(tok, m, model_id(m, id++), f.bytes, err);
     return st;
 }
 
@@ -303,6 +337,32 @@ static mn_status enter_extra(mn_tokenizer *tok, int32_t id, mn_added a, mn_error
     a.id = id;
     a.text = t->piece;
     return st ? st : mn_added_put(&tok->raw, &a, err);
+}
+
+/* A special token of the class, unless the file has it. */
+static mn_status enter_special(mn_tokenizer *tok, int64_t id, const char *text, mn_error *err) {
+    const mn_str piece = mn_str_of(text);
+    if (mn_vocab_find(&tok->vocab, piece) >= 0)
+        return MN_OK;
+    return enter_extra(tok, (int32_t)id, (mn_added){.text = piece, .special = true}, err);
+}
+
+/* Those of the class of the model, behind the pieces. */
+static mn_status enter_kin(mn_tokenizer *tok, const model *m, mn_error *err) {
+    const int64_t n = (int64_t)m->n_pieces;
+    mn_status st = MN_OK;
+    if (m->kin == KIN_DEBERTA)
+        return enter_special(tok, n, "[MASK]", err);
+    if (m->kin == KIN_XLMR) {
+        st = enter_special(tok, XLMR_PAD, "<pad>", err);
+        return st ? st : enter_special(tok, n + 1, "<mask>", err);
+    }
+    for (uint64_t i = 0; i < m->n_extra && !st; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "<extra_id_%llu>", (unsigned long long)i);
+        st = enter_special(tok, n + (int64_t)(m->n_extra - 1 - i), name, err);
+    }
+    return st;
 }
 
 static bool sentencepiece_is_there(const mn_added_set *s, int32_t id) {
@@ -441,22 +501,76 @@ static int32_t valid_id(const mn_tokenizer *tok, int32_t id) {
  * EOS. */
 static mn_status set_ids(mn_tokenizer *tok, const model *m, mn_error *err) {
     tok->unk = valid_id(tok, m->unk);
-    tok->model_unk = tok->unk;
     tok->bos = valid_id(tok, m->bos);
     tok->eos = valid_id(tok, m->eos);
     tok->pad = valid_id(tok, m->pad);
+    tok->model_unk = tok->unk;
     if (m->kind == MODEL_BPE)
         return mn_ids_put(&tok->prefix, tok->bos, err);
     return mn_ids_put(&tok->suffix, tok->eos, err);
 }
 
+/* An encoder's, whose ids its class finds by their spellings. seps: ends between two texts. */
+static mn_status set_encoder_ids(mn_tokenizer *tok, const model *m, size_t seps, mn_error *err) {
+    static const char *const names[][4] = {[KIN_DEBERTA] = {"[CLS]", "[SEP]", "[UNK]", "[PAD]"},
+                                           [KIN_XLMR] = {"<s>", "</s>", "<unk>", "<pad>"}};
+    int32_t *const ids[] = {&tok->bos, &tok->eos, &tok->unk, &tok->pad};
+    for (size_t i = 0; i < MN_COUNT(ids); i++) {
+        *ids[i] = mn_vocab_find(&tok->vocab, mn_str_of(names[m->kin][i]));
+        if (*ids[i] < 0)
+            return mn_fail(err, MN_BAD_FILE, "%s: found no piece \"%s\"", m->name,
+                           names[m->kin][i]);
+    }
+    tok->model_unk = tok->unk;
+    tok->pair.seps = seps;
+    const mn_status st = mn_ids_put(&tok->prefix, tok->bos, err);
+    return st ? st : mn_ids_put(&tok->suffix, tok->eos, err);
+}
+
+static mn_status set_kin_ids(mn_tokenizer *tok, const model *m, mn_error *err) {
+    if (m->kin == KIN_DEBERTA)
+        return set_encoder_ids(tok, m, 1, err);
+    if (m->kin == KIN_XLMR)
+        return set_encoder_ids(tok, m, 2, err);
+    return set_ids(tok, m, err);
+}
+
+static bool has_piece(const model *m, const char *name) {
+    reader r = reader_of(m->whole);
+    mn_str piece = {0};
+    float score;
+    uint64_t type;
+    for (field f; next_field(&r, &f);)
+        if (f.number == 1 && !parse_piece(m, 0, f.bytes, &piece, &score, &type, NULL) &&
+            mn_str_is(piece, name))
+            return true;
+    return false;
+}
+
+/* Ids that the class of the model adds to those of the file. */
+static mn_status count_kin(const model *m, uint64_t *n, mn_error *err) {
+    *n = m->n_pieces + m->n_extra;
+    if (m->kin == KIN_DEBERTA)
+        *n += !has_piece(m, "[MASK]");
+    if (m->kin != KIN_XLMR)
+        return MN_OK;
+    *n += 2;
+    if (m->n_pieces >= XLMR_FIRST && m->unk == 0 && m->bos == 1 && m->eos == 2)
+        return MN_OK;
+    return mn_fail(err, MN_BAD_FILE,
+                   "%s: trainer_spec: found unk_id %d, bos_id %d, eos_id %d, expected 0, 1, 2",
+                   m->name, m->unk, m->bos, m->eos);
+}
+
 static mn_status sentencepiece_build(mn_tokenizer *tok, const model *m, const extra_tokens *x,
                                      mn_error *err) {
-    uint64_t n = m->n_pieces;
+    uint64_t n = 0;
     tok->model = m->kind == MODEL_BPE ? MN_TOKENIZER_SPM_BPE : MN_TOKENIZER_UNIGRAM;
     tok->byte_fallback = m->byte_fallback;
     tok->fuse_unk = true;
-    mn_status st = count_extra(x, &n, err);
+    mn_status st = count_kin(m, &n, err);
+    if (!st)
+        st = count_extra(x, &n, err);
     if (!st)
         st = mn_vocab_init(&tok->vocab, n, m->name, err);
     if (!st && tok->model == MN_TOKENIZER_UNIGRAM)
@@ -467,9 +581,11 @@ static mn_status sentencepiece_build(mn_tokenizer *tok, const model *m, const ex
     if (!st)
         st = enter_extras(tok, x, err);
     if (!st)
+        st = enter_kin(tok, m, err);
+    if (!st)
         st = collect_own(tok, err);
     if (!st)
-        st = set_ids(tok, m, err);
+        st = set_kin_ids(tok, m, err);
     if (!st)
         st = mn_sentencepiece_stages(tok, &m->how, m->name, err);
     if (st)
@@ -480,9 +596,21 @@ static mn_status sentencepiece_build(mn_tokenizer *tok, const model *m, const ex
     return mn_split_words(tok, m->name, err);
 }
 
+/* extra_ids of tokenizer_config.json; where it does not say, the class has 100. */
+static mn_status read_n_extra(model *m, const cJSON *config, mn_error *err) {
+    const cJSON *said = mn_json_item(config, "extra_ids");
+    int32_t n = 100;
+    if (said && (!mn_json_id(said, &n) || n > 65536))
+        return mn_fail(err, MN_BAD_FILE,
+                       "tokenizer_config.json: \"extra_ids\": expected 0 to 65536");
+    m->n_extra = (uint64_t)n;
+    return MN_OK;
+}
+
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const char *name,
                                           const mn_file *files, uint32_t n_files, mn_error *err) {
     model m = {.name = name,
+               .kin = kin_of(name),
                .whole = bytes,
                .kind = MODEL_UNIGRAM,
                .bos = 1,
@@ -496,6 +624,8 @@ mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const
     if (!st)
         st = mn_json_file(files, n_files, "added_tokens.json", &x.map, err);
     x.decoder = mn_json_item(x.config, "added_tokens_decoder");
+    if (!st && m.kin == KIN_T5)
+        st = read_n_extra(&m, x.config, err);
     if (!st)
         st = sentencepiece_build(tok, &m, &x, err);
     cJSON_Delete(x.config);

@@ -50,7 +50,23 @@ static mn_status from_embedded_json(mn_tokenizer *tok, mn_str json, const mn_met
     return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
 }
 
-/* MN_END: neither of the files is there. */
+/* From the first file of SentencePiece that is there; MN_END: there is none. */
+static mn_status from_sentencepiece(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
+                                    mn_error *err) {
+    static const char *const names[] = {"tokenizer.model", "spiece.model", "spm.model",
+                                        "sentencepiece.bpe.model"};
+    for (size_t i = 0; i < MN_COUNT(names); i++) {
+        mn_str file;
+        const mn_status st = mn_companion(files, n_files, names[i], MN_TOKENIZER_MAX, &file, err);
+        if (st)
+            return st;
+        if (file.ptr)
+            return mn_tokenizer_from_sentencepiece(tok, file, names[i], files, n_files, err);
+    }
+    return MN_END;
+}
+
+/* MN_END: none of the files is there. */
 static mn_status from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
                             mn_error *err) {
     mn_str file;
@@ -59,12 +75,7 @@ static mn_status from_files(mn_tokenizer *tok, const mn_file *files, uint32_t n_
         return st;
     if (file.ptr)
         return mn_tokenizer_from_json(tok, file, "tokenizer.json", files, n_files, err);
-    st = mn_companion(files, n_files, "tokenizer.model", MN_TOKENIZER_MAX, &file, err);
-    if (st)
-        return st;
-    if (!file.ptr)
-        return MN_END;
-    return mn_tokenizer_from_sentencepiece(tok, file, "tokenizer.model", files, n_files, err);
+    return from_sentencepiece(tok, files, n_files, err);
 }
 
 /* GGUF's keys if they name a kind that is known, else the JSON in them, else the files. A kind that
