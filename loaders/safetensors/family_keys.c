@@ -273,11 +273,24 @@ static void expect_flag(config_reader *c, const char *key, bool usual, bool want
                              wanted ? "true" : "false", why);
 }
 
+/* The convolution behind the first layer: rows that it sees, groups of channels, activation. */
+static void deberta_conv(config_reader *c) {
+    const int64_t none = 0;
+    const int64_t one = 1;
+    const int64_t n = config_int(c, c->root, "", "conv_kernel_size", 0, 15, &none);
+    if (!n)
+        return;
+    config_put_int(c, "text_conv.kernel_size", "", "conv_kernel_size", n);
+    config_put_int(c, "text_conv.groups", "", "conv_groups",
+                   config_int(c, c->root, "", "conv_groups", 1, 1 << 24, &one));
+    config_put_str(c, "text_conv.activation", "", "conv_act",
+                   config_str(c, c->root, "", "conv_act", "tanh"));
+}
+
 /* How distances join the scores: buckets of them, from which on they are one, whether they have
  * keys and queries. Each term is scaled as if all were one product. */
 void family_deberta(config_reader *c) {
     const int64_t none = -1;
-    const int64_t no_conv = 0;
     const bool has_positions = has_tensor(c, "embeddings.position_embeddings.weight");
     const bool keys = has_term(c, "c2p");
     const bool queries = has_term(c, "p2c");
@@ -285,8 +298,7 @@ void family_deberta(config_reader *c) {
     expect_flag(c, "relative_attention", false, true, "attention without distances is BERT's");
     expect_flag(c, "position_biased_input", true, has_positions,
                 "that is whether there are position_embeddings");
-    if (config_int(c, c->root, "", "conv_kernel_size", 0, 1024, &no_conv) && !c->status)
-        config_fail(c, "", "conv_kernel_size", json_get(c->root, "conv_kernel_size"), "0");
+    deberta_conv(c);
     int64_t far = config_int(c, c->root, "", "max_relative_positions", -1, 32768, &none);
     if (far < 1)
         far = config_int(c, c->root, "", "max_position_embeddings", 1, 32768, NULL);

@@ -26,7 +26,7 @@ static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
            mn_str_is(rest, "token_types.weight") || pick_begins(rest, "cls.") ||
            pick_begins(rest, "dense_") || mn_str_is(rest, "altup_router.weight") ||
            mn_str_ends(rest, "_coef.weight") || pick_begins(rest, "ssm_conv1d_") ||
-           mn_str_is(rest, "rel_embd.weight");
+           mn_str_is(rest, "rel_embd.weight") || pick_begins(rest, "text_conv");
 }
 
 /* ---- as stored ------------------------------------------------------------------------------- */

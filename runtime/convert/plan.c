@@ -18,10 +18,10 @@ static bool convert_begins(mn_str s, const char *z) {
 /* A tensor without a canonical name keeps its own: GGUF's readers would not know it. */
 static bool convert_has_name(const mn_canonical *m, mn_str name) {
     static const char *const stems[] = {
-        "blk.",        "token_embd.",      "output.",       "output_norm.", "position_embd.",
-        "rope_",       "token_embd_norm.", "token_types.",  "cls.",         "dense_",
-        "per_layer_",  "altup_",           "enc.",          "dec.",         "token_embd_proj.",
-        "attn_rel_b.", "rel_embd.",        "rel_embd_norm."};
+        "blk.",        "token_embd.",      "output.",        "output_norm.", "position_embd.",
+        "rope_",       "token_embd_norm.", "token_types.",   "cls.",         "dense_",
+        "per_layer_",  "altup_",           "enc.",           "dec.",         "token_embd_proj.",
+        "attn_rel_b.", "rel_embd.",        "rel_embd_norm.", "text_conv"};
     if (!strcmp(m->format, "gguf"))
         return true;
     for (size_t i = 0; i < MN_COUNT(stems); i++)

@@ -1,7 +1,7 @@
 /* arch_bert.c -- encoders that embed texts: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019),
  * XLM-R (Conneau et al. 2020): every row sees the whole text, norms follow the sums, positions are
  * learned; attention of MPNet (Song et al. 2020) has a bias by distance, that of DeBERTa (He et al.
- * 2021) keys and queries of distances. Nomic's BERT (2024)
+ * 2021) keys and queries of distances, and in large ones a convolution. Nomic's BERT (2024)
  * rotates instead, and has a gated MLP; ModernBERT (Warner et al. 2024) has norms in front of its
  * blocks, and most of its layers see a window. The output is the hidden states. */
 #include "graph/arch.h"
@@ -44,11 +44,20 @@ static void set_relatives(mn_model_graph *g, const float *distances) {
         g->relative_q = mn_g_relative(g, own_q ? "blk.%d.attn_rel_q" : "blk.%d.attn_q", distances);
 }
 
+/* norm(x + the convolution of the embeddings), behind the first layer of large DeBERTa v2. */
+static int32_t join_text_conv(mn_model_graph *g, int32_t x, int32_t embedded) {
+    if (!g->hp.n_taps || g->layer > 0)
+        return x;
+    const int32_t y = mn_g_moe_combine(g, mn_g_text_conv(g, embedded), -1); /* [T, 1, D] as rows */
+    return mn_b_layer_norm(g, mn_g_add(g, x, y), "text_conv_norm");
+}
+
 void mn_arch_bert(mn_model_graph *g) {
     const mn_hparams *h = &g->hp;
     const bool is_relative = h->rel_keys || h->rel_queries;
     const bool is_narrow = mn_g_has(g, "token_embd_proj.weight");
-    int32_t x = is_narrow ? embed_narrow(g) : embed_tokens(g);
+    const int32_t embedded = is_narrow ? embed_narrow(g) : embed_tokens(g);
+    int32_t x = embedded;
     const float *distances = is_relative ? mn_g_distances(g) : NULL;
     if (h->n_buckets && !is_relative) /* MPNet */
         g->distance_bias =
@@ -60,6 +69,7 @@ void mn_arch_bert(mn_model_graph *g) {
         x = add_norm(g, x, mn_b_attention(g, x), "blk.%d.attn_output_norm");
         const int32_t y = gated ? mn_b_glu(g, x) : mn_b_mlp(g, x);
         x = add_norm(g, x, y, "blk.%d.layer_output_norm");
+        x = join_text_conv(g, x, embedded);
     }
     mn_g_hidden(g, mn_g_gather(g, x));
 }

@@ -332,6 +332,9 @@ int32_t mn_g_growth(mn_model_graph *g, int64_t n);
  * constant [B, H, Dk]. */
 const float *mn_g_distances(mn_model_graph *g);
 int32_t mn_g_relative(mn_model_graph *g, const char *stem, const float *distances);
+/* graph_text_conv.c: the convolution of x [T, D] over the rows of its text, behind its activation
+ * [T, 1, D]. */
+int32_t mn_g_text_conv(mn_model_graph *g, int32_t x);
 /* The operations with a state; each gets a layer of its own in the group of states. */
 int32_t mn_g_conv_state(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
 typedef struct {

@@ -211,6 +211,7 @@ static const char node_order[] =
     "- encoders: EMBED norm; in a layer LINEAR q k v, [ROPE q, ROPE k], KV_STORE, ATTENTION,\n"
     "  LINEAR out, ADD, norm, LINEAR up, ACT (or LINEAR gate up, GLU), LINEAR down, ADD, norm; at\n"
     "  the end GATHER_ROWS, which writes the output\n"
+    "  [DeBERTa's convolution: LINEAR, (KV_STORE, ATTENTION, ADD)+, ACT, ADD]\n"
     "- an encoder and a decoder (T5): EMBED of texts, EMBED; layers of texts, norm; in a layer of\n"
     "  the decoder, behind the ADD of its attention, LINEAR k v of texts, norm, LINEAR q, "
     "KV_STORE,\n"

@@ -159,6 +159,31 @@ static mn_status read_buckets(const mn_hp_reader *r, mn_hparams *h) {
     return st;
 }
 
+/* The convolution of encoders: an odd number of rows, so that one is in the middle. */
+static mn_status read_taps(const mn_hp_reader *r, mn_hparams *h) {
+    static const char *const acts[] = {"tanh", "gelu", "relu", "silu", "swish", "gelu_new"};
+    static const uint32_t ids[] = {MN_TAPS_TANH, MN_ACT_GELU_ERF, MN_ACT_RELU,
+                                   MN_ACT_SILU,  MN_ACT_SILU,     MN_ACT_GELU_TANH};
+    char act[64]; /* the key with the name of the architecture */
+    snprintf(act, sizeof act, "%s.text_conv.activation", r->arch);
+    h->taps_act = MN_TAPS_TANH;
+    h->n_tap_groups = 1;
+    mn_status st = mn_hp_int(r, "text_conv.kernel_size", 1, MN_MAX_TAPS, &h->n_taps);
+    if (!st)
+        st = mn_hp_int(r, "text_conv.groups", 1, h->n_embd, &h->n_tap_groups);
+    if (!st && h->n_taps)
+        st = mn_hp_word(r, act, acts, ids, MN_COUNT(acts), &h->taps_act);
+    if (!st && (h->n_taps % 2 == 0) && h->n_taps)
+        st =
+            mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %lld, expected an odd number", r->m->path,
+                    MN_STR_ARG(mn_hp_shown_key(r, "text_conv.kernel_size")), (long long)h->n_taps);
+    if (!st && h->n_embd % h->n_tap_groups)
+        st = mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %lld, expected a divisor of %lld",
+                     r->m->path, MN_STR_ARG(mn_hp_shown_key(r, "text_conv.groups")),
+                     (long long)h->n_tap_groups, (long long)h->n_embd);
+    return st;
+}
+
 /* Layers that guess further tokens are counted, and come last; of a head the first of them. */
 static mn_status read_layer_counts(mn_hp_reader *r, const arch_facts *f, bool head, mn_hparams *h) {
     int64_t ahead = 0;
@@ -190,6 +215,8 @@ static mn_status read_shape(mn_hp_reader *r, const arch_facts *f, bool head, mn_
     mn_status st = read_layer_counts(r, f, head, h);
     if (!st)
         st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
+    if (!st)
+        st = read_taps(r, h);
     if (st)
         return st;
     return mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);

@@ -74,6 +74,15 @@ mn_status mn_hp_group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_shap
         l->kv_layer = n_layers[at]++;
     }
     share_caches(h, layers);
+    if (h->n_taps) { /* one head as wide as the rows, of another shape than any layer's */
+        if (h->n_kv == most)
+            return mn_fail(r->err, MN_UNSUPPORTED,
+                           "%s: %u kinds of layers and a convolution are more than %u", r->m->path,
+                           h->n_kv, most);
+        h->taps_group = h->n_kv;
+        h->kv[h->n_kv++] = (mn_kv_group){
+            .n_head_kv = 1, .head_dim_k = h->n_embd, .head_dim_v = h->n_embd, .one_step = 1};
+    }
     for (int64_t i = h->n_encoder; h->n_encoder && i < h->n_layer; i++)
         layers[i].cross_layer = (uint32_t)i; /* behind what the encoder's layers keep */
     if (h->state_group < 0)

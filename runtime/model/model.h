@@ -169,6 +169,8 @@ typedef struct {
     double yarn_log; /* per natural logarithm of yarn's factor; its square scales q k^T */
 } mn_latent;
 
+#define MN_MAX_TAPS 15
+#define MN_TAPS_TANH UINT32_MAX /* of taps_act, which else is an MN_ACT_* */
 #define MN_MAX_STREAMS 8
 /* AltUp (Baykal et al. 2023): n streams of hidden states, of which layers compute one. n 0: there
  * is none of this. */
@@ -203,6 +205,10 @@ typedef struct {
      * one row; 0 = none */
     int64_t n_buckets, far_distance;
     bool rel_keys, rel_queries; /* distances have keys, and queries, too (DeBERTa) */
+    /* a convolution over the rows of a text: how many rows it sees, in the middle its own, in how
+     * many groups of channels, its activation, the group of caches by which rows move; 0 = none */
+    int64_t n_taps, n_tap_groups;
+    uint32_t taps_act, taps_group;
     mn_ssm ssm;
     mn_latent latent;
     mn_altup altup;

@@ -19,8 +19,9 @@ from models import check, copy_fixture, folder_of, golden
 MINERVA = sys.argv[1]
 DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
 ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert", "modernbert", "electra")
-OWN = ("mpnet", "mpnet-plain", "electra-small", "electra-small-wide", "deberta-v2", "deberta-v3")  # that llama.cpp has no name for
-UNIGRAMS = ("xlm-roberta", "deberta-v2", "deberta-v3")
+OWN = ("mpnet", "mpnet-plain", "electra-small", "electra-small-wide", "deberta-v2", "deberta-v3", "deberta-v2-conv",
+       "deberta-v2-conv5")  # that llama.cpp has no name for
+UNIGRAMS = ("xlm-roberta", "deberta-v2", "deberta-v3", "deberta-v2-conv", "deberta-v2-conv5")
 ALL = ENCODERS + OWN + ("qwen3-headless",)
 GEMMAS = ("embedding-gemma", "embedding-gemma-plain")  # with layers behind the pooling
 
@@ -311,8 +312,8 @@ def as_gguf(out):
         cases, path = golden(name), os.path.join(out, name + "-converted.gguf")
         run("convert", folder_of(name), "-o", path)
         shown = run("inspect", path).stdout
-        for want in ('tokenizer.ggml.model = "%s"' % {"roberta": "gpt2", "modernbert": "gpt2", "deberta-v2": "none"}.get(name, "t5" if name in UNIGRAMS else "bert"),
-                     "tokenizer.ggml.token_type_count = %d" % (2 if name in ("bert", "nomic-bert", "electra", "electra-small", "deberta-v2") else 1)):
+        for want in ('tokenizer.ggml.model = "%s"' % {"roberta": "gpt2", "modernbert": "gpt2", "deberta-v2": "none", "deberta-v2-conv5": "none"}.get(name, "t5" if name in UNIGRAMS else "bert"),
+                     "tokenizer.ggml.token_type_count = %d" % (2 if name in ("bert", "nomic-bert", "electra", "electra-small", "deberta-v2", "deberta-v2-conv5") else 1)):
             check(want in shown, "%s converted: %s" % (name, want))
         all_poolings(name + " converted", path, cases, ["reference"])
         defaults(path, name, cases)

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+import types
 
 import sentencepiece as spm
 import torch
@@ -50,9 +51,15 @@ MODELS = {
     "deberta-v3": (tf.DebertaV2Config, tf.DebertaV2ForMaskedLM, dict(SMALL, relative_attention=True, position_buckets=8, max_relative_positions=-1, pos_att_type=["p2c", "c2p"],
                                                                      share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, max_position_embeddings=96,
                                                                      type_vocab_size=0, pad_token_id=0)),
+    "deberta-v2-conv": (tf.DebertaV2Config, tf.DebertaV2Model, dict(SMALL, relative_attention=True, position_buckets=8, max_relative_positions=-1, pos_att_type=["p2c", "c2p"],
+                                                                    share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, max_position_embeddings=96,
+                                                                    type_vocab_size=0, pad_token_id=0, conv_kernel_size=3, conv_act="gelu")),
+    "deberta-v2-conv5": (tf.DebertaV2Config, tf.DebertaV2ForMaskedLM, dict(SMALL, hidden_size=24, num_attention_heads=3, num_hidden_layers=3, relative_attention=True,
+                                                                           max_relative_positions=12, pos_att_type=["c2p"], position_biased_input=True, max_position_embeddings=96,
+                                                                           type_vocab_size=2, pad_token_id=0, conv_kernel_size=5, conv_groups=4)),
     "electra": (tf.ElectraConfig, tf.ElectraForPreTraining, dict(SMALL, embedding_size=32, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
 }
-SEEDS = {"mpnet": 320, "electra-small": 321, "electra": 309, "mpnet-plain": 322, "electra-small-wide": 323, "deberta-v2": 324, "deberta-v3": 325}
+SEEDS = {"mpnet": 320, "electra-small": 321, "electra": 309, "mpnet-plain": 322, "electra-small-wide": 323, "deberta-v2": 324, "deberta-v3": 325, "deberta-v2-conv": 326, "deberta-v2-conv5": 327}
 # sentence-transformers' modules behind the Transformer
 MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False), "embedding-gemma": ("mean_tokens", True),
            "embedding-gemma-plain": ("mean_tokens", True)}
@@ -89,19 +96,24 @@ def roberta_tokenizer():
     return tok
 
 
-def charsmap():
-    """A normaliser as sentencepiece compiles them, of few characters."""
+def train(**how):
+    """A unigram model with a normaliser of few characters."""
     with tempfile.TemporaryDirectory() as folder:
         rules = os.path.join(folder, "rules.tsv")
         with open(rules, "w", encoding="utf-8") as f:
             for a, b in (("\u00ef", "i"), ("\ufb01", "fi"), ("\t", " "), ("\n", " "), ("\r", " "), ("\u3000", " ")):
                 f.write(" ".join("%X" % ord(c) for c in a) + "\t" + " ".join("%X" % ord(c) for c in b) + "\n")
         out = io.BytesIO()
-        spm.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS * 3), model_writer=out, vocab_size=40, normalization_rule_tsv=rules, model_type="unigram",
-                                       hard_vocab_limit=False, minloglevel=2)
-        proto = model_pb2.ModelProto()
-        proto.ParseFromString(out.getvalue())
-        return proto.normalizer_spec.precompiled_charsmap
+        spm.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS * 3), model_writer=out, normalization_rule_tsv=rules, model_type="unigram",
+                                       hard_vocab_limit=False, minloglevel=2, **how)
+        return out.getvalue()
+
+
+def charsmap():
+    """A normaliser as sentencepiece compiles them."""
+    proto = model_pb2.ModelProto()
+    proto.ParseFromString(train(vocab_size=40))
+    return proto.normalizer_spec.precompiled_charsmap
 
 
 def xlmr_tokenizer():
@@ -136,7 +148,25 @@ def deberta2_tokenizer():
     return deberta_tokenizer([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False, right=True)])
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "deberta-v3": deberta3_tokenizer, "deberta-v2": deberta2_tokenizer, "mpnet-plain": mpnet_tokenizer, "electra-small-wide": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "electra-small": bert_tokenizer, "mpnet": mpnet_tokenizer, "qwen3-headless": roberta_tokenizer,
+class SpmFile:
+    """spm.model, as DeBERTa has it, in place of a tokenizer.json: [CLS], the pieces of SentencePiece, [SEP]; [MASK] behind the pieces."""
+
+    def __init__(self):
+        self.bytes = train(vocab_size=100, pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]")
+        self.spm = spm.SentencePieceProcessor(model_proto=self.bytes)
+
+    def get_vocab_size(self):
+        return self.spm.get_piece_size() + 1
+
+    def encode(self, text):
+        return types.SimpleNamespace(ids=[1] + self.spm.encode(text) + [2])
+
+    def save(self, path, pretty):
+        with open(os.path.join(os.path.dirname(path), "spm.model"), "wb") as f:
+            f.write(self.bytes)
+
+
+TOKENIZERS = {"bert": bert_tokenizer, "deberta-v2-conv": SpmFile, "deberta-v2-conv5": deberta2_tokenizer, "deberta-v3": deberta3_tokenizer, "deberta-v2": deberta2_tokenizer, "mpnet-plain": mpnet_tokenizer, "electra-small-wide": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "electra": bert_tokenizer, "electra-small": bert_tokenizer, "mpnet": mpnet_tokenizer, "qwen3-headless": roberta_tokenizer,
               "embedding-gemma": roberta_tokenizer, "embedding-gemma-plain": roberta_tokenizer}
 
 

@@ -129,7 +129,7 @@ static void test_order(void **state) {
     static const char pattern[] =
         "^EN?S?P?(LNPDS)*(" ATTENTION "D" FORWARD "D(LGLND)?S?|" ATTENTION FORWARD "DD|" MIXER
         "D" FORWARD "D|" BESIDE "|" ALONE ")+HN(LS?Z?Y)?$"
-        "|^ENL?(LN{0,2}(RR)?KALDN(LGL|LCL)DN)+H$"
+        "|^ENL?(LN{0,2}(RR)?KALDN(LGL|LCL)DN(L(KAD)+[CZ]BDN)?)+H$"
         "|^ES?(LNPDS)+NUL(LNB)+(" STREAMS ")+NULLN(LND)*BDSHN(LS?Z?Y)?$"
         "|^EE(NLKALDN(LGL|LCL)D)+N(NLKALDLNLKALDN(LGL|LCL)D)+HNLS?Y$";
     regex_t order;
