@@ -51,12 +51,18 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
     mn_text end = {0};
     if (y->prompted)
         mn_text_puts(&begin, name);
+    else if (y->section)
+        put_mark(b, &begin, y->section);
     else if (y->open)
         put_mark(b, &begin, y->open);
     else
         mn_text_puts(&begin, "{\"name\": \"");
+    if (y->section)
+        put_mark(b, &lead, y->open);
     if (y->args_mark) {
+        mn_text_puts(&lead, y->name_before ? y->name_before : "");
         mn_text_puts(&lead, y->prompted ? "" : name);
+        mn_text_puts(&lead, y->name_behind ? y->name_behind : "");
         put_mark(b, &lead, y->args_mark);
         if (y->content)
             put_mark(b, &lead, y->content);
@@ -72,6 +78,8 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
     }
     if (y->close)
         put_mark(b, &end, y->close);
+    if (y->section)
+        put_mark(b, &end, y->section_end);
     mn_text_put(&begin, "", 0);
     mn_text_put(&lead, "", 0);
     mn_text_put(&end, "", 0);

@@ -19,11 +19,24 @@ FORMS = {
     "functionary-2": ("<|recipient|>", ["<|from|>", "<|recipient|>", "<|content|>"]),
     "functionary-3.1": ("<function=x>{}</function>", []),
     "functionary-3.2": (">>>all", []),
+    "kimi": ("<|tool_calls_section_begin|><|tool_call_begin|>", ["<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+                                                                  "<|tool_calls_section_end|>"]),
+    "deepseek": ("<｜tool▁calls▁begin｜>", ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"]),
+    "lfm2": ("<|tool_call_start|>[", ["<|tool_call_start|>", "<|tool_call_end|>"]),
+    "olmo3": ("<function_calls>", []),
+    "llama4": ("[func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)]", ["<|python_start|>", "<|python_end|>"]),
+    "nemotron": ("<TOOLCALL>[", []),
+    "glm": ("<tool_call>{name}<arg_key>{key}</arg_key>", ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]),
+    "minimax": ("<minimax:tool_call>", ["<minimax:tool_call>", "</minimax:tool_call>"]),
+    "seed-oss": ("<seed:tool_call>", ["<seed:tool_call>", "</seed:tool_call>"]),
+    "hunyuan": ("<tool_calls>", []),
+    "command-r7b": ("<|START_ACTION|>", ["<|START_ACTION|>", "<|END_ACTION|>"]),
+    "apertus": ("<|tools_prefix|>", ["<|tools_prefix|>", "<|tools_suffix|>"]),
     "harmony": ("", ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>"]),
 }
 OPENS = {"": "", "think": "<think>\n", ">>>": ">>>", "recipient": "<|from|>assistant\n<|recipient|>", "harmony": "<|start|>assistant"}
 USUAL = {"functionary-3.2": ">>>", "functionary-2": "recipient", "harmony": "harmony"}
-TOKENS_ONLY = ["harmony"]
+TOKENS_ONLY = ["harmony", "deepseek"]  # of DeepSeek's marks a limit may leave half a character
 
 LOG1, PING = ("log", {"day": 1}), ("ping", {})
 H, T = "hermes", "qwen3-coder"
@@ -39,6 +52,18 @@ def marked(*calls):
 
 def tags(*parameters, end="</function>\n</tool_call>", name="log"):
     return "<tool_call>\n<function=%s>\n" % name + "".join("<parameter=%s>\n%s\n</parameter>\n" % p for p in parameters) + end
+
+
+def kimi(*calls, end="<|tool_calls_section_end|>"):
+    return "<|tool_calls_section_begin|>" + "".join("<|tool_call_begin|>functions.%s:%d<|tool_call_argument_begin|>%s<|tool_call_end|>" % (n, i, a) for i, (n, a) in enumerate(calls)) + end
+
+
+def deepseek(*calls):
+    return "<｜tool▁calls▁begin｜>" + "\n".join("<｜tool▁call▁begin｜>%s<｜tool▁call▁end｜>" % c for c in calls) + "<｜tool▁calls▁end｜>"
+
+
+def old_deepseek(name, arguments):
+    return "function<｜tool▁sep｜>%s\n```json\n%s\n```" % (name, arguments)
 
 
 # fmt: off
@@ -146,6 +171,55 @@ ROWS = [
     ("functionary-3.2", "Python's prompts are text", "all\n>>> print(1)\n1", dict(content=">>> print(1)\n1")),
     ("functionary-2", "text and calls", 'all\n<|content|>I look.<|from|>assistant\n<|recipient|>log\n<|content|>{"day": 1}<|from|>assistant\n<|recipient|>ping\n<|content|>{}',
      dict(content="I look.", calls=[LOG1, PING])),
+    # ---- Kimi K2, Kimi Linear
+    ("kimi", "a call", kimi(("log", '{"day": 1}')), dict(calls=[LOG1])),
+    ("kimi", "text, then two calls", "I look." + kimi(("log", '{"day": 1}'), ("ping", "{}")), dict(content="I look.", calls=[LOG1, PING])),
+    ("kimi", "no namespace, no number", "<|tool_calls_section_begin|><|tool_call_begin|>log<|tool_call_argument_begin|>{\"day\": 1}<|tool_call_end|><|tool_calls_section_end|>", dict(calls=[LOG1])),
+    ("kimi", "no section", '<|tool_call_begin|>functions.log:0<|tool_call_argument_begin|>{"day": 1}<|tool_call_end|>', dict(calls=[LOG1])),
+    ("kimi", "white space around marks", '<|tool_calls_section_begin|>\n<|tool_call_begin|> functions.log:0 <|tool_call_argument_begin|> {"day": 1} <|tool_call_end|>\n<|tool_calls_section_end|>', dict(calls=[LOG1])),
+    ("kimi", "no end of the call, none of the section", '<|tool_calls_section_begin|><|tool_call_begin|>functions.log:0<|tool_call_argument_begin|>{"day": 1}', dict(calls=[LOG1])),
+    ("kimi", "the end of the answer inside of a string", '<|tool_calls_section_begin|><|tool_call_begin|>functions.log:0<|tool_call_argument_begin|>{"text": "half', dict(calls=[("log", {"text": "half"})])),
+    ("kimi", "a brace too few", '<|tool_calls_section_begin|><|tool_call_begin|>functions.log:0<|tool_call_argument_begin|>{"day": 1<|tool_call_end|><|tool_calls_section_end|>', dict(calls=[LOG1])),
+    ("kimi", "no arguments", '<|tool_calls_section_begin|><|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|><|tool_call_end|><|tool_calls_section_end|>', dict(calls=[PING])),
+    ("kimi", "no mark of the arguments", '<|tool_calls_section_begin|><|tool_call_begin|>functions.ping:0<|tool_call_end|><|tool_calls_section_end|>', dict(calls=[PING])),
+    ("kimi", "text behind", kimi(("ping", "{}")) + "Done.", dict(content="Done.", calls=[PING])),
+    ("kimi", "parallel_tool_calls: false", kimi(("log", '{"day": 1}'), ("ping", "{}")), dict(calls=[LOG1], ask={"parallel_tool_calls": False})),
+    # ---- DeepSeek
+    ("deepseek", "V3.1", deepseek('log<｜tool▁sep｜>{"day": 1}'), dict(calls=[LOG1])),
+    ("deepseek", "V3.1, text and two calls", "I look." + deepseek('log<｜tool▁sep｜>{"day": 1}', "ping<｜tool▁sep｜>{}"), dict(content="I look.", calls=[LOG1, PING])),
+    ("deepseek", "V3, R1: a type, fenced as code", deepseek(old_deepseek("log", '{"day": 1}'), old_deepseek("ping", "{}")), dict(calls=[LOG1, PING])),
+    ("deepseek", "a type, not fenced", deepseek('function<｜tool▁sep｜>log\n{"day": 1}'), dict(calls=[LOG1])),
+    ("deepseek", "no arguments", deepseek("ping<｜tool▁sep｜>"), dict(calls=[PING])),
+    ("deepseek", "a brace too few", deepseek('log<｜tool▁sep｜>{"day": 1'), dict(calls=[LOG1])),
+    ("deepseek", "no ends", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>" + old_deepseek("log", '{"text": "a\\nb"}'), dict(calls=[("log", {"text": "a\nb"})])),
+    # ---- Python: LFM2, OLMo 3, Llama 4
+    ("lfm2", "a call", '<|tool_call_start|>[log(day=1, text="a")]<|tool_call_end|>', dict(calls=[("log", {"day": 1, "text": "a"})])),
+    ("lfm2", "text around two calls", 'I look.<|tool_call_start|>[log(day=1), ping()]<|tool_call_end|>Done.', dict(content="I look.Done.", calls=[LOG1, PING])),
+    ("lfm2", "values of Python", "<|tool_call_start|>[log(text='it\\'s (a), \"b\"', on=True, tags=['x', None, {'k': [1, 2]}])]<|tool_call_end|>",
+     dict(calls=[("log", {"text": "it's (a), \"b\"", "on": True, "tags": ["x", None, {"k": [1, 2]}]})])),
+    ("lfm2", "white space, a comma at the end, a tuple", "<|tool_call_start|>[ log( day = 1 , tags = (1, 2), ) ]<|tool_call_end|>", dict(calls=[("log", {"day": 1, "tags": [1, 2]})])),
+    ("lfm2", "no list", "<|tool_call_start|>log(day=1)<|tool_call_end|>", dict(calls=[LOG1])),
+    ("lfm2", "no end of the list", "<|tool_call_start|>[log(day=1)<|tool_call_end|>", dict(calls=[LOG1])),
+    ("lfm2", "no end of the call", '<|tool_call_start|>[log(text="a"', dict(calls=[("log", {"text": "a"})])),
+    ("lfm2", "JSON in the mark", "<|tool_call_start|>[" + call("log", '{"day": 1}') + "]<|tool_call_end|>", dict(calls=[LOG1])),
+    ("lfm2", "no mark", "[log(day=1)]", dict(calls=[LOG1], cut=False)),
+    ("lfm2", "no mark, no tool: text", "[nothing(day=1)]", dict(content="[nothing(day=1)]")),
+    ("lfm2", "a list of links: text", "[log](a) is", dict(content="[log](a) is")),
+    ("olmo3", "lines of calls", 'I look.\n<function_calls>\nlog(day=1)\nping()\n</function_calls>', dict(content="I look.", calls=[LOG1, PING])),
+    ("olmo3", "a string with a line break", '<function_calls>\nlog(text="a\\nb")\n</function_calls>', dict(calls=[("log", {"text": "a\nb"})])),
+    ("llama4", "the answer is a list", "[log(day=1), ping()]", dict(calls=[LOG1, PING], cut=False)),
+    ("llama4", "in marks", '<|python_start|>[log(text="a=b")]<|python_end|>', dict(calls=[("log", {"text": "a=b"})])),
+    ("llama4", "the answer is JSON", call("log", '{"day": 1}', "parameters"), dict(calls=[LOG1], cut=False)),
+    # ---- the other families
+    ("nemotron", "a list", "<TOOLCALL>[" + call("log", '{"day": 1}') + ", " + call("ping", "{}") + "]</TOOLCALL>", dict(calls=[LOG1, PING])),
+    ("nemotron", "no end", "<TOOLCALL>[" + call("log", '{"day": 1}'), dict(calls=[LOG1])),
+    ("glm", "keys and values", "<tool_call>log\n<arg_key>day</arg_key>\n<arg_value>1</arg_value>\n<arg_key>text</arg_key>\n<arg_value>a\nb</arg_value>\n</tool_call>", dict(calls=[("log", {"day": 1, "text": "a\nb"})])),
+    ("glm", "two calls, no arguments", "I look.\n<tool_call>ping\n</tool_call>\n<tool_call>log\n<arg_key>day</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", dict(content="I look.", calls=[PING, LOG1])),
+    ("minimax", "two calls in a mark", '<minimax:tool_call>\n<invoke name="log">\n<parameter name="day">1</parameter>\n</invoke>\n<invoke name="ping">\n</invoke>\n</minimax:tool_call>', dict(calls=[LOG1, PING])),
+    ("seed-oss", "a call", "<seed:tool_call>\n<function=log>\n<parameter=day>1</parameter>\n</function>\n</seed:tool_call>", dict(calls=[LOG1])),
+    ("hunyuan", "a list", "<tool_calls>[" + call("log", '{"day": 1}') + "]</tool_calls>", dict(calls=[LOG1])),
+    ("command-r7b", "a list", '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "log", "parameters": {"day": 1}}\n]<|END_ACTION|>', dict(calls=[LOG1])),
+    ("apertus", "names as keys", '<|tools_prefix|>[{"log": {"day": 1}}, {"ping": {}}]<|tools_suffix|>', dict(calls=[LOG1, PING])),
     # ---- Harmony
     ("harmony", "thinking, a preamble, a call", "<|channel|>analysis<|message|>t<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
      '<|start|>assistant<|channel|>commentary to=functions.log <|constrain|>json<|message|>{"day": 1}<|call|>', dict(content="I look.", reasoning="t", calls=[LOG1])),

@@ -20,11 +20,42 @@ static const mn_call_words arg_words = {.parameter = "<arg_key>",
                                         .value = "<arg_value>",
                                         .value_end = "</arg_value>"};
 
+/* A mark of DeepSeek's: <｜a▁b▁c｜>. */
+#define DEEPSEEK_BAR "\xef\xbd\x9c"
+#define DEEPSEEK_GAP "\xe2\x96\x81"
+#define DEEPSEEK(a, b, c) "<" DEEPSEEK_BAR a DEEPSEEK_GAP b DEEPSEEK_GAP c DEEPSEEK_BAR ">"
+
 /* The first whose mark is in the template, else in the vocabulary: models that were tuned with
  * another template keep the vocabulary of their parents. */
 static const mn_call_family families[] = {
     /* Mistral: [TOOL_CALLS][{...}], later [TOOL_CALLS]name[ARGS]{...} */
     {.opens = {"[TOOL_CALLS]"}, .named = true, .lists = true},
+    /* Kimi K2, Kimi Linear: ...<|tool_call_begin|>functions.NAME:0<|tool_call_argument_begin|>{...}
+     */
+    {.opens = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
+     .closes = {"<|tool_call_end|>", "<|tool_calls_section_end|>"},
+     .args = "<|tool_call_argument_begin|>",
+     .named = true,
+     .nested = true,
+     .numbered = true},
+    /* DeepSeek V3, R1: function<sep>NAME, a line break, {...} fenced as code; V3.1: NAME<sep>{...}
+     */
+    {.opens = {DEEPSEEK("tool", "calls", "begin"), DEEPSEEK("tool", "call", "begin")},
+     .closes = {DEEPSEEK("tool", "call", "end"), DEEPSEEK("tool", "calls", "end")},
+     .args = "<" DEEPSEEK_BAR "tool" DEEPSEEK_GAP "sep" DEEPSEEK_BAR ">",
+     .named = true,
+     .nested = true,
+     .typed = true},
+    /* LFM2: <|tool_call_start|>[NAME(key=value)]<|tool_call_end|>; where a grammar asks for calls,
+     * JSON is in the mark, here and below */
+    {.opens = {"<|tool_call_start|>"},
+     .closes = {"<|tool_call_end|>"},
+     .python = true,
+     .lists = true},
+    /* OLMo 3: <function_calls>, lines of NAME(key=value), </function_calls> */
+    {.opens = {"<function_calls>"}, .closes = {"</function_calls>"}, .python = true, .lists = true},
+    /* Nemotron Nano 2, Llama Nemotron: <TOOLCALL>[{...}]</TOOLCALL> */
+    {.opens = {"<TOOLCALL>"}, .closes = {"</TOOLCALL>"}, .lists = true},
     /* Phi-4-mini, Granite 3: <|tool_call|>[{...}]<|/tool_call|>, later <tool_call>[{...}] */
     {.opens = {"<|tool_call|>", "<tool_call>"},
      .closes = {"<|/tool_call|>", "</tool_call>"},
@@ -65,7 +96,13 @@ static const mn_call_family families[] = {
     {.opens = {"<|python_tag|>"},
      .hint = "{\"name\": function name, \"parameters\":",
      .separator = ';',
-     .bare = true}};
+     .bare = true},
+    /* Llama 4: [NAME(key=value)] and nothing else */
+    {.opens = {"<|python_start|>"},
+     .closes = {"<|python_end|>"},
+     .hint = "[func_name1(params_name1=params_value1",
+     .bare = true,
+     .python = true}};
 
 static bool call_families_has(mn_str text, const char *part) {
     return part && memmem(text.ptr, (size_t)text.len, part, strlen(part));
@@ -123,6 +160,20 @@ static void style_tags(const mn_call_family *family, mn_str chat_template, mn_ca
     }
 }
 
+/* Each call in a section of its own. */
+static void style_nested(const mn_call_family *family, mn_call_style *y) {
+    y->section = family->opens[0];
+    y->section_end = family->closes[1];
+    y->open = family->opens[1];
+    y->close = family->closes[0];
+    y->args_mark = family->args;
+    y->between = "";
+    if (family->numbered) {
+        y->name_before = "functions.";
+        y->name_behind = ":0";
+    }
+}
+
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template) {
     mn_call_style y = {.key = "arguments", .before = "\n{\"name\": \"", .behind = "}\n"};
     if (!family)
@@ -163,6 +214,8 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
     } else {
         y.between = "\n";
     }
+    if (family->nested)
+        style_nested(family, &y);
     return y;
 }
 
@@ -185,6 +238,8 @@ bool mn_call_family_has_mark(const mn_call_family *f, mn_str text) {
     for (int i = 0; f && text.len && i < 2; i++)
         found |= (f->opens[i] && mn_str_is(text, f->opens[i])) ||
                  (f->closes[i] && mn_str_is(text, f->closes[i]));
+    if (f && f->args)
+        found |= mn_str_is(text, f->args);
     if (f && f->content && f->opens[0])
         found |= mn_str_is(text, f->content) || mn_str_is(text, "<|from|>");
     return found || (f && is_word(f->words, text));

@@ -22,10 +22,15 @@ struct mn_call_family {
     const char *content;        /* lines: a mark behind the line of the name; NULL: none */
     const char *prompt;         /* a mark that a prompt ends with, of the first call; NULL: none */
     const mn_call_words *words; /* of the form with tags; NULL: the family has no such form */
+    const char *args;           /* named: the mark in front of the arguments; NULL: [ARGS] */
     char separator;             /* between calls without marks */
     bool bare;                  /* an answer that begins with { may be a call without a mark */
     bool hinted;                /* the hint alone identifies the family, in a vocabulary, too */
     bool named;                 /* that form, beside JSON */
+    bool nested;                /* opens[1] and closes[0] are a call's, the others around all */
+    bool numbered;              /* named: "functions." NAME ":" number */
+    bool typed;                 /* named: function, args, NAME, a line, {...}, fenced as code */
+    bool python;                /* that form, beside JSON */
     bool functions;             /* words: the tag of a function is the mark */
     bool keyed;                 /* JSON: {NAME: ARGUMENTS} */
     bool actions;               /* JSON: the keys are tool_name and parameters */

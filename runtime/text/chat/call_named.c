@@ -1,7 +1,8 @@
 /* call_named.c -- a call whose name stands in front of its arguments (calls.h): Mistral's later
  * models write name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}, functionary's name, a line
  * break, in version 2 a mark of the content, and {...}. The id is dropped: callers make their own.
- * With functionary the name "all" begins text. */
+ * With functionary the name "all" begins text. Kimi and DeepSeek have a mark of their own behind
+ * the name; the older DeepSeek have the name behind it. */
 #include "text/chat/calls.h"
 #include <string.h>
 
@@ -33,6 +34,8 @@ static mn_call_step begin_bracket(mn_calls *s, const char *mark) {
     return begin_mark(s, mark, 1);
 }
 
+static bool name_is_called(mn_calls *s);
+
 static mn_call_step call_named_in_mark(mn_calls *s, char c) {
     static const char args[] = "[ARGS]";
     static const char id[] = "[CALL_ID]";
@@ -47,7 +50,75 @@ static mn_call_step call_named_in_mark(mn_calls *s, char c) {
     if (f->is_text)
         return MN_CALL_TEXT;
     f->at = f->mark == id ? MN_CALL_IN_ID : MN_CALL_IN_GAP;
+    if (f->mark == f->args && f->typed)
+        f->at = MN_CALL_IN_TYPED;
+    else if (f->mark == f->args && !name_is_called(s))
+        return MN_CALL_BAD;
     return MN_CALL_MORE;
+}
+
+/* ---- marks of a family in place of [ARGS] ---------------------------------------------------- */
+/* "functions.NAME:3" is NAME; the number is dropped: callers make their own. */
+static void drop_number(mn_calls *s) {
+    uint16_t n = s->n_name;
+    while (n && s->name[n - 1] >= '0' && s->name[n - 1] <= '9')
+        n--;
+    if (n > 1 && n < s->n_name && s->name[n - 1] == ':')
+        s->n_name = (uint16_t)(n - 1);
+}
+
+/* The name is whole: what a model that knows no tools calls is a call, too. */
+static bool name_is_called(mn_calls *s) {
+    static const char space[] = "functions.";
+    const uint16_t n = sizeof space - 1;
+    drop_number(s);
+    if (mn_calls_may_call(s) && s->tools)
+        return true;
+    if (!s->tools && s->n_name > n && !memcmp(s->name, space, n)) {
+        s->n_name = (uint16_t)(s->n_name - n);
+        memmove(s->name, s->name + n, s->n_name);
+    }
+    return mn_calls_may_call(s);
+}
+
+static mn_call_step begin_args_mark(mn_calls *s) {
+    s->again = s->held.len;
+    return begin_mark(s, s->named.args, 1);
+}
+
+/* DeepSeek, behind its mark: {...} of the name in front of it, or the name, if that was a type. */
+static mn_call_step in_typed(mn_calls *s, char c) {
+    mn_call_named *f = &s->named;
+    if (mn_is_blank(c))
+        return MN_CALL_MORE;
+    if (c == '{' || c == '`') {
+        f->at = MN_CALL_IN_FENCE;
+        if (!name_is_called(s))
+            return MN_CALL_BAD;
+        return c == '{' ? arguments(s, c) : MN_CALL_MORE;
+    }
+    if (!call_named_in_word(c))
+        return MN_CALL_BAD;
+    s->n_name = 0;
+    f->at = MN_CALL_IN_TYPED_NAME;
+    return mn_calls_name(s, c) ? MN_CALL_MORE : MN_CALL_BAD;
+}
+
+static mn_call_step in_typed_name(mn_calls *s, char c) {
+    if (c == '\n' || c == '{') {
+        if (!name_is_called(s))
+            return MN_CALL_BAD;
+        s->named.at = MN_CALL_IN_FENCE;
+        return c == '{' ? arguments(s, c) : MN_CALL_MORE;
+    }
+    return call_named_in_word(c) && mn_calls_name(s, c) ? MN_CALL_MORE : MN_CALL_BAD;
+}
+
+/* "```json", a line break, {...} */
+static mn_call_step in_fence(mn_calls *s, char c) {
+    if (c == '{')
+        return arguments(s, c);
+    return mn_is_blank(c) || (c && strchr("`json", c)) ? MN_CALL_MORE : MN_CALL_BAD;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -67,6 +138,10 @@ static mn_call_step call_named_end_line(mn_calls *s) {
 static mn_call_step call_named_in_name(mn_calls *s, char c) {
     const mn_call_named *f = &s->named;
     const bool ends = (c == '[' || c == '{' || c == '\n') && s->n_name;
+    if (c == '<' && f->args && s->n_name)
+        return begin_args_mark(s);
+    if (mn_is_blank(c) && f->args && s->n_name)
+        return MN_CALL_MORE;
     if (ends && c == '\n')
         return f->lines ? call_named_end_line(s) : MN_CALL_BAD;
     if (ends && (f->lines || !mn_calls_may_call(s)))
@@ -91,6 +166,12 @@ static mn_call_step push(mn_calls *s, char c) {
         if (c == '[')
             return begin_bracket(s, "[ARGS]");
         return call_named_in_word(c) ? MN_CALL_MORE : MN_CALL_BAD;
+    case MN_CALL_IN_TYPED:
+        return in_typed(s, c);
+    case MN_CALL_IN_TYPED_NAME:
+        return in_typed_name(s, c);
+    case MN_CALL_IN_FENCE:
+        return in_fence(s, c);
     case MN_CALL_IN_GAP:
         if (mn_is_blank(c))
             return MN_CALL_MORE;
@@ -105,14 +186,17 @@ static mn_call_step push(mn_calls *s, char c) {
 static bool finish(mn_calls *s, int next) {
     mn_call_named *f = &s->named;
     const bool ends = next < 0 || next == '[' || next == '<' || next == '>';
-    const bool alone = f->at == MN_CALL_IN_NAME || f->at == MN_CALL_IN_MARK;
-    const bool empty =
-        f->at == MN_CALL_IN_GAP || (f->at == MN_CALL_IN_ARGS && s->args.at == MN_CALL_ARGS_BEGIN);
+    const bool alone = f->at == MN_CALL_IN_NAME || f->at == MN_CALL_IN_MARK ||
+                       f->at == MN_CALL_IN_TYPED || f->at == MN_CALL_IN_TYPED_NAME;
+    const bool empty = f->at == MN_CALL_IN_GAP || f->at == MN_CALL_IN_FENCE ||
+                       (f->at == MN_CALL_IN_ARGS && s->args.at == MN_CALL_ARGS_BEGIN);
     if (s->given) {
         mn_call_args_close(s);
         return true;
     }
     if (!s->marked || f->is_text || !s->n_name)
+        return false;
+    if (alone && f->args && !name_is_called(s))
         return false;
     if (!(empty && ends) && !(alone && mn_calls_is_tool(s)))
         return false;

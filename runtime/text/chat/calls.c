@@ -294,7 +294,11 @@ static void calls_begin(mn_calls *s, const mn_call_form *form) {
     early.len = 0;
     maybe.len = 0;
     s->json = (mn_call_json){.early = early};
-    s->named = (mn_call_named){.lines = s->family->lines, .content = s->family->content};
+    s->named = (mn_call_named){.lines = s->family->lines,
+                               .content = s->family->content,
+                               .args = s->family->args,
+                               .typed = s->family->typed};
+    s->python = (mn_call_python){.in_list = false};
     s->tags = (mn_call_tags){.maybe = maybe};
     s->n_name = 0;
     s->framed = false;
@@ -314,7 +318,9 @@ static bool calls_in_name(char c) {
 static void calls_enter(mn_calls *s, char c) {
     const mn_call_family *f = s->family;
     const mn_call_form *form = NULL;
-    if ((c == '{' || c == '[') && !f->lines)
+    if (f->python && (c == '[' || (s->marked && calls_in_name(c))))
+        form = &mn_call_python_form;
+    else if ((c == '{' || c == '[') && !f->lines)
         form = &mn_call_json_form;
     else if (f->named && calls_in_name(c))
         form = &mn_call_named_form;
@@ -336,7 +342,7 @@ static void in_gap(mn_calls *s, char c) {
         return;
     if (c == '`' && !s->family->named) {
         s->gap_code = s->held.len > 2 && s->held.ptr[s->held.len - 2] == '`';
-    } else if (c == '<' && s->family->words) {
+    } else if (c == '<' && (s->family->words || s->family->nested)) {
         s->mark = s->held.len - 1;
         s->in_gap = true;
         s->state = MN_CALLS_MARK;
@@ -406,6 +412,19 @@ static bool is_left_over(const mn_calls *s, char c) {
     return s->after && s->held.len == 1 && (c == '}' || c == ']' || in_mark);
 }
 
+/* The first byte of a call without a mark of its own. */
+static bool begins_call(const mn_calls *s, char c) {
+    const mn_call_family *f = s->family;
+    if (c == '{' || c == '[')
+        return may_be_bare(s);
+    if (!calls_in_name(c))
+        return false;
+    if (f->python && s->marked)
+        return true;
+    return f->named && s->tools && !s->after && may_be_bare(s) &&
+           mn_call_types_begins(s->tools, (mn_str){&c, 1});
+}
+
 /* A byte of the text, or between calls. */
 static void outside(mn_calls *s, char c) {
     const mn_call_family *f = s->family;
@@ -429,10 +448,7 @@ static void outside(mn_calls *s, char c) {
         s->mark = s->held.len - 1;
         s->in_gap = false;
         s->state = MN_CALLS_MARK;
-    } else if ((c == '{' || c == '[') && may_be_bare(s)) {
-        calls_enter(s, c);
-    } else if (f->named && calls_in_name(c) && s->tools && !s->after && may_be_bare(s) &&
-               mn_call_types_begins(s->tools, (mn_str){&c, 1})) {
+    } else if (begins_call(s, c)) {
         calls_enter(s, c);
     } else {
         calls_follow(s, c);

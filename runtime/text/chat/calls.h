@@ -1,7 +1,7 @@
 /* calls.h -- tool calls that a model writes into its answer as text, found while the answer comes.
  * How a family of models writes them is a row of the table in call_families.c. What is inside of
- * the marks has one of three forms, each an automaton over bytes: call_json.c, call_named.c,
- * call_tags.c; arguments that are JSON are read by call_args.c.
+ * the marks has one of four forms, each an automaton over bytes: call_json.c, call_named.c,
+ * call_tags.c, call_python.c; arguments that are JSON are read by call_args.c.
  *
  *   OUTSIDE --first byte of a mark--> MARK --whole--> GAP --first byte of a form--> INSIDE
  *      |  ^                            |               |                             |   |
@@ -63,6 +63,8 @@ typedef struct {
     } tags;               /* before NAME name_end, arguments in tags, behind */
     const char *name_end; /* ">\n" */
     bool keyed;           /* before NAME": ARGUMENTS behind */
+    /* marks around open and close; texts around NAME, with args_mark; NULL: none */
+    const char *section, *section_end, *name_before, *name_behind;
 } mn_call_style;
 /* known is false where there is no family. chat_template may be empty. */
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template);
@@ -83,7 +85,8 @@ typedef struct {
      * byte that does not belong to it; -1: the output ends. false: none was given. */
     bool (*finish)(mn_calls *s, int next);
 } mn_call_form;
-extern const mn_call_form mn_call_json_form, mn_call_named_form, mn_call_tags_form;
+extern const mn_call_form mn_call_json_form, mn_call_named_form, mn_call_tags_form,
+    mn_call_python_form;
 
 /* Arguments that are JSON: an object, or its text in a string, or null, "", [] or nothing: {}. */
 typedef struct {
@@ -119,15 +122,43 @@ typedef struct {
     mn_text early;       /* arguments that came before the name */
 } mn_call_json;
 
-/* name[ARGS]{...} or name{...}, or with lines: name, a line break, content, {...} */
+/* name[ARGS]{...} or name{...}, or with lines: name, a line break, content, {...}, or with a mark
+ * of the family's in place of [ARGS] */
 typedef struct {
-    enum { MN_CALL_IN_NAME, MN_CALL_IN_MARK, MN_CALL_IN_ID, MN_CALL_IN_GAP, MN_CALL_IN_ARGS } at;
+    enum {
+        MN_CALL_IN_NAME,
+        MN_CALL_IN_MARK,
+        MN_CALL_IN_ID,
+        MN_CALL_IN_GAP,
+        MN_CALL_IN_TYPED, /* behind a type, where a name may follow */
+        MN_CALL_IN_TYPED_NAME,
+        MN_CALL_IN_FENCE,
+        MN_CALL_IN_ARGS
+    } at;
     bool lines;
+    const char *args;    /* the mark behind the name; NULL: [ARGS] */
+    bool typed;          /* what is in front of it may be a type */
     const char *content; /* a mark behind the line of the name; NULL: none */
     const char *mark;
     uint16_t n_mark;
     bool is_text; /* the name is "all" */
 } mn_call_named;
+
+/* name(key=value, ...), or a list of those */
+typedef struct {
+    enum {
+        MN_CALL_PY_START, /* in front of a call */
+        MN_CALL_PY_NAME,
+        MN_CALL_PY_GAP, /* in front of a key */
+        MN_CALL_PY_KEY,
+        MN_CALL_PY_VALUE,
+        MN_CALL_PY_BEHIND
+    } at;
+    bool in_list;
+    uint32_t depth; /* of brackets in a value */
+    char quote;     /* of the string that the value is in; 0: none */
+    bool escaped;
+} mn_call_python;
 
 /* <function=name><parameter=key>value</parameter></function> */
 typedef struct {
@@ -194,6 +225,7 @@ struct mn_calls {
     mn_text made; /* by the last byte of arguments */
     mn_call_json json;
     mn_call_named named;
+    mn_call_python python;
     mn_call_tags tags;
 };
 
