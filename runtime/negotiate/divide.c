@@ -36,15 +36,6 @@ typedef struct {
 
 /* ---- what is known of whole layers ----------------------------------------------------------- */
 
-/* The CPU that gets experts: the last one that takes part. */
-static uint32_t cpu_offer(const mn_placement *p) {
-    for (uint32_t i = p->n_offers; i-- > 0;)
-        if (p->offers[i].asked && !p->offers[i].status && mn_offer_is_cpu(&p->offers[i]) &&
-            !mn_offer_is_oracle(&p->offers[i]))
-            return i;
-    return MN_NO_OFFER;
-}
-
 /* What the offer would need for the nodes, and how long it would take. false: it cannot have
  * them. */
 static bool ask_range(const divide_search *d, uint32_t offer, mn_expert_range e, mn_segment *s) {
@@ -388,10 +379,10 @@ mn_status mn_negotiate_divided(mn_registry *reg, const mn_model_graph **g,
         .r = *req,
         .whole = out,
         .card = out->options[0].device,
-        .cpu = cpu_offer(out),
+        .cpu = out->options[0].cpu,
     };
     d.r.flags = (d.r.flags | MN_REQUEST_AGAIN) & ~MN_REQUEST_MEASURE;
-    if (d.cpu != MN_NO_OFFER && d.cpu != d.card)
+    if (d.cpu != d.card)
         st = cost_layers(&d, err);
     if (!st && d.n_layers)
         st = divide_try_all(&d, err);

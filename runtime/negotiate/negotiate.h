@@ -118,7 +118,7 @@ typedef struct {
     uint32_t n_layers;             /* whose experts are on the CPU */
     uint32_t n_first;              /* of a divided layer, the experts that are not */
     bool divided;                  /* shared experts and the first ones are computed meanwhile */
-    uint32_t device;               /* the offer of the first device */
+    uint32_t device, cpu;          /* offers: the first device, the CPU that has the experts */
     uint32_t n_segments, n_copies; /* 0: it failed */
     double decode_us, prefill_us, score; /* as in mn_plan */
     uint64_t need,

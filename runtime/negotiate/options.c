@@ -38,11 +38,12 @@ bool mn_experts_are_fixed(const mn_chooser *c) {
 
 /* ---- one placement --------------------------------------------------------------------------- */
 
-/* The device that gets experts: the last CPU of the order. */
+/* The device that gets experts: of the CPUs behind the first device the first one, since an order
+ * has the best in front; else the first device itself. */
 static uint32_t cpu_of(const mn_chooser *c, const mn_order *w) {
-    for (uint32_t k = w->n; k-- > 0;)
-        if (mn_offer_is_cpu(mn_offer_at(c, w->at[k])))
-            return w->at[k];
+    for (uint32_t k = 1; k <= w->n; k++)
+        if (mn_offer_is_cpu(mn_offer_at(c, w->at[k % w->n])))
+            return w->at[k % w->n];
     return MN_NO_OFFER;
 }
 
@@ -112,7 +113,8 @@ void mn_options_forget(mn_chooser *c) {
 }
 
 /* Appends what came of a plan; n: layers whose experts are on the CPU. */
-static mn_status options_note(mn_chooser *c, const mn_plan *plan, uint32_t n, bool spills) {
+static mn_status options_note(mn_chooser *c, const mn_plan *plan, uint32_t cpu, uint32_t n,
+                              bool spills) {
     mn_placement *p = c->p;
     const size_t count = p->n_options + 1u;
     mn_option *more = mn_realloc(p->options, count, sizeof *more);
@@ -122,6 +124,7 @@ static mn_status options_note(mn_chooser *c, const mn_plan *plan, uint32_t n, bo
     mn_option *o = &more[p->n_options++];
     *o = (mn_option){.n_layers = n,
                      .device = plan->n_devices ? plan->device[0] : 0,
+                     .cpu = cpu,
                      .n_segments = plan->n_segments,
                      .n_copies = plan->copies.n_copies,
                      .decode_us = plan->decode_us,
@@ -161,7 +164,7 @@ static mn_status try_last(mn_chooser *c, const mn_order *w, uint32_t n, mn_plan 
     mn_status st = plan_pinned(c, w, &plan);
     *last = st || plan.status || options_spill(c, &plan, cpu, pinned);
     if (!st)
-        st = options_note(c, &plan, n, !plan.status && *last);
+        st = options_note(c, &plan, cpu, n, !plan.status && *last);
     if (!st && !plan.status && (best->status || plan.score < best->score)) {
         const mn_plan slower = *best;
         *best = plan;
@@ -175,10 +178,11 @@ static mn_status try_last(mn_chooser *c, const mn_order *w, uint32_t n, mn_plan 
 mn_status mn_options_try(mn_chooser *c, const mn_order *w, mn_plan *plan) {
     uint32_t best_n = 0;
     bool last = false;
-    if (!c->n_experts || mn_experts_are_fixed(c) || w->n < 2 || cpu_of(c, w) == MN_NO_OFFER)
+    const uint32_t cpu = cpu_of(c, w);
+    if (!c->n_experts || mn_experts_are_fixed(c) || w->n < 2 || cpu == MN_NO_OFFER)
         return MN_OK;
     mn_options_forget(c);
-    mn_status st = options_note(c, plan, 0, !plan->status);
+    mn_status st = options_note(c, plan, cpu, 0, !plan->status);
     for (uint32_t n = c->n_experts; n && !last && !st; n--)
         st = try_last(c, w, n, plan, &best_n, &last);
     if (!st)

@@ -169,15 +169,35 @@ static void test_fixed(void **state) {
     mn_placement_free(&p);
 }
 
-/* The last CPU of a list is the one. */
+/* Of two CPUs the one in front: of a list the user's first one, in auto the faster one, whatever
+ * place it has among the devices. The first device of a list has the rest. */
 static void test_two_cpus(void **state) {
+    static const struct {
+        const char *list, *experts, *rest;
+    } cases[] = {{"oracle,cpu", "cpu", "oracle"},
+                 {"gpu,slow,cpu", "slow", "gpu"},
+                 {"gpu,cpu,slow", "cpu", "gpu"},
+                 {"auto", "cpu", "gpu"}};
     (void)state;
-    INSTALL(CPU, ORACLE);
-    mn_placement p = fixed("oracle,cpu", 3);
-    check_placement(&p);
-    for (uint32_t i = 0; i < n_nodes; i++)
-        assert_string_equal(at_node(&p, i), is_expert(i) && nodes[i].layer < 3 ? "cpu" : "oracle");
-    mn_placement_free(&p);
+    for (size_t i = 0; i < 2 * MN_COUNT(cases); i++) {
+        const bool slow_first = i % 2; /* in the registry */
+        INSTALL({"gpu", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 0.1, "gpu0", HONEST, 0, 10},
+                {slow_first ? "slow" : "cpu", MN_DEVICE_CPU, ALL_OPS, 0, 0, 0, 0.1, "host", HONEST,
+                 0, 10},
+                {slow_first ? "cpu" : "slow", MN_DEVICE_CPU, ALL_OPS, 0, 0, 0, 0.1, "host", HONEST,
+                 0, 10},
+                ORACLE);
+        product_rates[0] = (fake_rates){100, 1};
+        product_rates[1 + slow_first] = (fake_rates){10, 0.02};
+        product_rates[2 - slow_first] = (fake_rates){1, 0.01};
+        mn_placement p = fixed(cases[i / 2].list, 3);
+        check_placement(&p);
+        for (uint32_t k = 0; k < n_nodes; k++)
+            assert_string_equal(at_node(&p, k), is_expert(k) && nodes[k].layer < 3
+                                                    ? cases[i / 2].experts
+                                                    : cases[i / 2].rest);
+        mn_placement_free(&p);
+    }
 }
 
 /* ---- weights by their names ------------------------------------------------------------------ */
