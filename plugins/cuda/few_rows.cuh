@@ -1,4 +1,4 @@
-/* few_rows.cuh -- LINEAR of 2 to 64 rows, and MOE_LINEAR, on matrix units: each weight is read once
+/* few_rows.cuh -- LINEAR of 2 to 64 rows (of 5 on where one_row.cuh has the others), and MOE_LINEAR, on matrix units: each weight is read once
  * for all rows. On Hopper few_sm90.cuh does it; this is for every card from compute capability 8.0.
  * A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up), 16 for each warp, and
  * goes through chunks of k: weights from memory into registers, a chunk ahead; x, which all warps
@@ -209,6 +209,8 @@ template <class T> static void mmv_run(const cu_card *d, cudaStream_t s, const c
             one_row_run<T>(d, s, a);
             return;
         }
+        if (one_row_few<T>(d, s, a))
+            return;
     }
     if (few_sm90_runs<T>()) {
         few_sm90_run<T>(d, s, a);

@@ -1,5 +1,5 @@
-/* one_row.cuh -- LINEAR of one row of x, and MOE_LINEAR of a few pairs, on matrix units: decode
- * with packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of gate and the 8 of
+/* one_row.cuh -- LINEAR of one row of x, or of two to four, and MOE_LINEAR of a few pairs, on
+ * matrix units: decode with packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of gate and the 8 of
  * up); its warps share k, and have read the weights of the next two places before they work on one,
  * the first ones before the kernel waits for x, unless it must first know which expert is meant.
  *
@@ -13,7 +13,11 @@
  * Where registers hold 16 codes, their x is 1/16 of that of the others. Weights of two positions
  * take turns in two sets of registers, and what is added to y is read before the product begins.
  *
- * A norm needs no pass of its own: x times the norm's weights goes to the product, the sum of
+ * A product of matrix units has eight columns. Of one row all are the same, so that each lane of
+ * four keeps another group's sums and has its scale alone to apply. Two rows take turns in the
+ * columns, and a lane has the sums of both; of four rows a lane has two, and two groups.
+ *
+ * A norm of one row needs no pass of its own: x times the norm's weights goes to the product, the sum of
  * squares is formed beside it, and 1 / rms multiplies the result. PRESCALE keeps x * weight in the
  * range of f16. */
 #ifndef CU_ONE_ROW_CUH
@@ -37,6 +41,13 @@ template <class T> struct one_shape {
         return (size_t)ld * 2 + (size_t)(ld / 32) * N * sizeof(float2);
     }
 };
+
+/* Bytes of each of R rows: those of several lie so that lanes which read two at once meet different
+ * banks. */
+template <class T, int R> __host__ __device__ size_t one_row_bytes(int ld) {
+    const size_t bytes = one_shape<T>::bytes(ld);
+    return R == 1 ? bytes : (bytes + 63) / 128 * 128 + 64;
+}
 
 /* Elements i to i + 3 of a row of K, a multiple of 4 in packed types; zeros behind it, or where x
  * is NULL. */
@@ -135,6 +146,26 @@ __device__ __forceinline__ void load_one(const cu_linear &a, const float *x, flo
         squares[threadIdx.x / 32] = ss;
 }
 
+/* The same of R rows of 16-bit numbers, one after the other; zeros behind the last. */
+template <class T, int R, int THREADS>
+__device__ __forceinline__ void load_rows(const cu_linear &a, char *xs) {
+    enum { N = one_shape<T>::N };
+    for (int r = 0; r < R; r++) {
+        char *to = xs + r * one_row_bytes<T, R>(a.ld);
+        const uint16_t *x = (const uint16_t *)a.x + (int64_t)r * a.x_ld;
+        for (int from = 0; from < a.ld; from += 4 * THREADS) {
+            const int i = from + 4 * threadIdx.x;
+            uint2 h = make_uint2(0, 0);
+            if (r < a.rows && i < a.x_ld)
+                h = __ldcg((const uint2 *)(x + i));
+            const float2 low = __half22float2(*(const __half2 *)&h.x);
+            const float2 high = __half22float2(*(const __half2 *)&h.y);
+            keep_one<T>(make_float4(low.x, low.y, high.x, high.y), 1.0f, i < a.ld,
+                        to + one_place(i), (float2 *)(to + (size_t)a.ld * 2) + i / (32 / N));
+        }
+    }
+}
+
 /* d = a b */
 __device__ __forceinline__ void mma_fresh(float d[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                           uint32_t a3, uint32_t b0, uint32_t b1) {
@@ -152,15 +183,35 @@ __device__ __forceinline__ void mma_more(float d[4], uint32_t a0, uint32_t a1, u
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* A unit of 16 rows: sums of rows g and g + 8 grow by what group t of it gives, lane 4g + t. Every
- * column of a product of matrix units is the same, so that each lane may keep another group's, and
- * has one scale to apply. own[q]: 1 if q is t, else 0. x, sums: of the unit. */
-template <class T>
+/* Which sums a lane keeps of a product's eight columns, R rows of x in turn. */
+template <int R> struct one_share {
+    enum { ROWS = R > 1 ? 2 : 1, GROUPS = R > 1 ? R / 2 : 1, PARTS = 4 / GROUPS };
+    float own[PARTS]; /* 1 for its part of a unit's groups, else 0 */
+    __device__ __forceinline__ one_share() {
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
+            own[p] = p == part() ? 1.0f : 0.0f;
+    }
+    static __device__ __forceinline__ int part() {
+        return threadIdx.x % 4 / GROUPS;
+    }
+    static __device__ __forceinline__ int first_row() {
+        return threadIdx.x % GROUPS * ROWS;
+    }
+};
+
+/* A unit of 16 weight rows: the sums of weight rows g and g + 8 with the lane's rows of x grow by
+ * what its groups give. x: of the unit, in the row that the lane reads; sums: of the unit, in the
+ * first row that it has sums of. */
+template <class T, int R>
 __device__ __forceinline__ void multiply_unit(const T (&w)[2], const char *x, const float2 *sums,
-                                              const float (&own)[4], float (&y)[2]) {
+                                              int row_bytes, const one_share<R> &share,
+                                              float (&y)[2][one_share<R>::ROWS]) {
     using shape = one_shape<T>;
+    constexpr int ROWS = one_share<R>::ROWS;
+    constexpr int GROUPS = one_share<R>::GROUPS;
     const int t = threadIdx.x % 4;
-    float d[2][shape::N] = {};
+    float d[GROUPS][2][ROWS][shape::N] = {};
 #pragma unroll
     for (int q = 0; q < 4; q++) {
         uint32_t w0[4];
@@ -175,29 +226,38 @@ __device__ __forceinline__ void multiply_unit(const T (&w)[2], const char *x, co
         else
             mma_fresh(c[1], w0[2], w1[2], w0[3], w1[3], b.z, b.w);
 #pragma unroll
-        for (int n = 0; n < shape::N; n++) {
-            d[0][n] = fmaf(c[n][0], own[q], d[0][n]);
-            d[1][n] = fmaf(c[n][2], own[q], d[1][n]);
-        }
+        for (int i = 0; i < 2 * ROWS; i++)
+#pragma unroll
+            for (int n = 0; n < shape::N; n++) {
+                float &sum = d[q % GROUPS][i / ROWS][i % ROWS][n];
+                sum = fmaf(c[n][i / ROWS * 2 + i % ROWS], share.own[q / GROUPS], sum);
+            }
     }
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (int i = 0; i < 2 * GROUPS; i++) {
+        const int h = i / GROUPS;
+        const int group = share.part() * GROUPS + i % GROUPS;
         float s[2];
         float m[2];
-        w[h].s.get(t, s, m);
+        w[h].s.get(group, s, m);
 #pragma unroll
-        for (int n = 0; n < shape::N; n++) {
-            float2 of = make_float2(0, 0);
-            if (shape::HAS_SUMS)
-                of = sums[t * shape::N + n];
-            y[h] = fmaf(s[n], fmaf(d[h][n], shape::UNDO, -of.x), y[h]);
-            if (shape::HAS_MIN)
-                y[h] = fmaf(m[n], of.y, y[h]);
-        }
+        for (int k = 0; k < ROWS; k++)
+#pragma unroll
+            for (int n = 0; n < shape::N; n++) {
+                float2 of = make_float2(0, 0);
+                if (shape::HAS_SUMS)
+                    of = *(const float2 *)((const char *)(sums + group * shape::N + n) +
+                                           k * row_bytes);
+                const float sum = fmaf(d[i % GROUPS][h][k][n], shape::UNDO, -of.x);
+                y[h][k] = fmaf(s[n], sum, y[h][k]);
+                if (shape::HAS_MIN)
+                    y[h][k] = fmaf(m[n], of.y, y[h][k]);
+            }
     }
 }
 
-/* The row of y of thread m < 16 in a tile, and what is added to it, read ahead. */
+/* The row of y of thread m in a tile, 16 threads for each row of x, and what is added to it, read
+ * ahead. */
 struct one_tail {
     int s;
     int i;
@@ -213,15 +273,18 @@ __device__ __forceinline__ one_tail tail_of(const cu_linear &a, int tile, int64_
     r.i = glu ? tile * 8 + m % 8 : tile * 16 + m;
     while (!glu && r.s + 1 < a.n_seg && r.i >= a.seg[r.s].rows)
         r.i -= a.seg[r.s++].rows;
-    r.in = r.i < a.seg[r.s].rows;
+    const int row = threadIdx.x / 16;
+    r.in = r.i < a.seg[r.s].rows && (a.experts.of || row < a.rows);
     r.bias = r.in ? bias_at(a.seg[r.s], expert, r.i) : 0;
-    r.residual = r.in && a.epi == CU_EPI_ADD ? __ldcg(&a.residual[r.i]) : 0;
+    const int64_t at = (int64_t)row * a.seg[r.s].rows + r.i;
+    r.residual = r.in && a.epi == CU_EPI_ADD ? __ldcg(&a.residual[at]) : 0;
     return r;
 }
 
-/* Registers are bounded so that blocks of the next kernel fit beside these and read ahead. Grid: x
- * = blocks that share the tiles, y = pairs of token and expert. */
-template <class T, int NW, int U, int BLOCKS>
+/* R rows: one of f32, or up to R of 16 bits. Registers are bounded so that blocks of the next kernel
+ * fit beside these and read ahead. Grid: x = blocks that share the tiles, y = pairs of token and
+ * expert. */
+template <class T, int R, int NW, int U, int BLOCKS>
 __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     using shape = one_shape<T>;
     constexpr int THREADS = 32 * NW;
@@ -229,7 +292,9 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     constexpr float PRESCALE = 1.0f / 16;
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;
-    __shared__ float sum[2][NW][17], squares[NW];
+    __shared__ float sum[2][NW][R][17], squares[NW];
+    using share_of = one_share<R>;
+    const int row_bytes = (int)one_row_bytes<T, R>(a.ld);
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int g = lane / 4;
@@ -299,25 +364,26 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     if (ahead.tile < tiles)
         fetch(ahead.tile, ahead.step, odd);
 #pragma unroll
-    for (int k = 0; k < FIRST; k++)
+    for (int k = 0; k < FIRST && R == 1; k++)
         norm[k] = read_one(a.norm, 4 * (threadIdx.x + k * THREADS), a.K);
-    float own[4];
-#pragma unroll
-    for (int q = 0; q < 4; q++)
-        own[q] = q == t ? 1.0f : 0.0f;
+    const share_of share;
     if (!a.experts.of) {
         cu_wait();
-        read_x();
+        if (R == 1)
+            read_x();
     }
     one_tail tail = {};
-    if (threadIdx.x < 16)
+    if (threadIdx.x < 16 * R)
         tail = tail_of(a, at.tile, expert);
     if (a.late)
         cu_next();
-    load_one<T, THREADS, FIRST>(a, row, x, norm, a.norm ? PRESCALE : 1.0f, xs, squares);
+    if (R == 1)
+        load_one<T, THREADS, FIRST>(a, row, x, norm, a.norm ? PRESCALE : 1.0f, xs, squares);
+    else
+        load_rows<T, R, THREADS>(a, xs);
     __syncthreads();
     float rstd = 1;
-    if (a.norm) {
+    if (R == 1 && a.norm) {
         float all = 0;
 #pragma unroll
         for (int p = 0; p < NW; p++)
@@ -326,20 +392,22 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
         if (isinf(all)) /* see cu_rstd */
             rstd = NAN;
     }
-    const float2 *sums = (const float2 *)(xs + (size_t)a.ld * 2);
-    float y[2] = {0, 0}; /* rows g and g + 8 */
+    const char *x_of_lane = xs + g % R * row_bytes;
+    const float2 *sums =
+        (const float2 *)(xs + share_of::first_row() * row_bytes + (size_t)a.ld * 2);
+    float y[2][share_of::ROWS] = {}; /* weight rows g and g + 8 */
     /* What lies at `here`, in w; then w takes what comes behind `there`. False: there is no
      * more. */
     auto turn = [&](weights &w, position &here, const position &there) {
         const int tile = here.tile;
         const int first_unit = here.step * U * NW + warp;
-        const char *x_at = xs + first_unit * 256;
+        const char *x_at = x_of_lane + first_unit * 256;
         const float2 *sum_at = sums + first_unit * 4 * shape::N;
 #pragma unroll
         for (int u = 0; u < U; u++) {
             if (first_unit + u * NW < units)
-                multiply_unit<T>(w.w[u], x_at + u * NW * 256, sum_at + u * NW * 4 * shape::N, own,
-                                 y);
+                multiply_unit<T, R>(w.w[u], x_at + u * NW * 256, sum_at + u * NW * 4 * shape::N,
+                                    row_bytes, share, y);
         }
         here = after(there);
         if (here.tile < tiles)
@@ -347,27 +415,31 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
         if (there.tile == tile)
             return true;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            y[h] += __shfl_xor_sync(~0u, y[h], 1);
-            y[h] += __shfl_xor_sync(~0u, y[h], 2);
-            if (!t)
-                sum[parity][warp][g + 8 * h] = y[h];
-            y[h] = 0;
+        for (int i = 0; i < 2 * share_of::ROWS; i++) {
+            float &v = y[i / share_of::ROWS][i % share_of::ROWS];
+            if (share_of::GROUPS == 1)
+                v += __shfl_xor_sync(~0u, v, 1);
+            v += __shfl_xor_sync(~0u, v, 2);
+            if (!share_of::part())
+                sum[parity][warp][share_of::first_row() + i % share_of::ROWS]
+                   [g + i / share_of::ROWS * 8] = v;
+            v = 0;
         }
         __syncthreads();
-        if (threadIdx.x < 16) {
+        if (threadIdx.x < 16 * R) {
+            const int r = threadIdx.x / 16;
             float all = 0;
 #pragma unroll
             for (int p = 0; p < NW; p++)
-                all += sum[parity][p][threadIdx.x];
+                all += sum[parity][p][r][threadIdx.x % 16];
             all = fmaf(all, rstd, tail.bias);
             if (glu) {
-                const float up = __shfl_down_sync(0xffffu, all, 8);
-                if (tail.in && threadIdx.x < 8)
-                    write_glu(a, pair, tail.i, all, up);
+                const float up = __shfl_down_sync(R == 1 ? 0xffffu : ~0u, all, 8);
+                if (tail.in && threadIdx.x % 16 < 8)
+                    write_glu(a, pair + r, tail.i, all, up);
             } else if (tail.in) {
                 const cu_seg &to = a.seg[tail.s];
-                to.y[(int64_t)pair * to.rows + tail.i] = tail.residual + all;
+                to.y[(int64_t)(pair + r) * to.rows + tail.i] = tail.residual + all;
             }
             if (there.tile < tiles)
                 tail = tail_of(a, there.tile, expert);
@@ -392,19 +464,53 @@ template <class T> struct one_row_plan {
 };
 
 /* Blocks go through the tiles in turn. */
-template <class T> static void one_row_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
-    using plan = one_row_plan<T>;
+template <class T, int R, int NW, int BLOCKS>
+static void one_row_launch(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     const int pairs = a->experts.of ? a->rows : 1;
     const int tile = a->epi == CU_EPI_GLU ? 8 : 16;
     const int tiles = (a->total + tile - 1) / tile;
-    const int room = max(1, d->sms * plan::BLOCKS / pairs);
+    const int room = max(1, d->sms * BLOCKS / pairs);
     const dim3 grid(min(tiles, room), pairs);
-    launch(s, one_row<T, plan::WARPS, plan::UNITS, plan::BLOCKS>, grid, 32 * plan::WARPS,
-           one_shape<T>::bytes(a->ld), *a);
+    launch(s, one_row<T, R, NW, one_row_plan<T>::UNITS, BLOCKS>, grid, 32 * NW,
+           R * one_row_bytes<T, R>(a->ld), *a);
+}
+template <class T> static void one_row_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
+    using plan = one_row_plan<T>;
+    one_row_launch<T, 1, plan::WARPS, plan::BLOCKS>(d, s, a);
+}
+
+/* Beside rows of x in a block's shared memory: sums, and what the system takes. */
+enum { ONE_ROW_BESIDE = 16 << 10, ONE_ROW_WIDE = 16 };
+
+/* Two to four rows of 16 bits. Where two blocks of a processor have no room for the rows, one of
+ * twice as many warps has. False: neither has room; nothing was done. */
+template <class T> static bool one_row_few(const cu_card *d, cudaStream_t s, const cu_linear *a) {
+    using plan = one_row_plan<T>;
+    const int room = d->smem_max - ONE_ROW_BESIDE;
+    const size_t two = 2 * one_row_bytes<T, 2>(a->ld);
+    const size_t four = 4 * one_row_bytes<T, 4>(a->ld);
+    if (a->experts.of || a->rows < 2 || a->rows > 4)
+        return false;
+    if (a->rows == 2 && 2 * two <= (size_t)room)
+        one_row_launch<T, 2, plan::WARPS, plan::BLOCKS>(d, s, a);
+    else if (2 * four <= (size_t)room)
+        one_row_launch<T, 4, plan::WARPS, plan::BLOCKS>(d, s, a);
+    else if (four <= (size_t)room)
+        one_row_launch<T, 4, ONE_ROW_WIDE, 1>(d, s, a);
+    else
+        return false;
+    return true;
+}
+
+template <class T, int R, int NW, int BLOCKS> static void one_row_limit(const cu_card *d) {
+    cudaFuncSetAttribute((const void *)one_row<T, R, NW, one_row_plan<T>::UNITS, BLOCKS>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - ONE_ROW_BESIDE);
 }
 template <class T> static void one_row_init(const cu_card *d) {
     using plan = one_row_plan<T>;
-    cudaFuncSetAttribute((const void *)one_row<T, plan::WARPS, plan::UNITS, plan::BLOCKS>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - 4096);
+    one_row_limit<T, 1, plan::WARPS, plan::BLOCKS>(d);
+    one_row_limit<T, 2, plan::WARPS, plan::BLOCKS>(d);
+    one_row_limit<T, 4, plan::WARPS, plan::BLOCKS>(d);
+    one_row_limit<T, 4, ONE_ROW_WIDE, 1>(d);
 }
 #endif

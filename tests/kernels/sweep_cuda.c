@@ -16,8 +16,8 @@
 #include <string.h>
 
 enum { REPEATS = 7, MOST_UNITS = 32, MOST_ROWS = 512 };
-static const int counts[] = {1,   2,   4,   8,   12,  16,  20,  24,  28,  32,  40,  48,
-                             56,  64,  65,  72,  80,  96,  97,  112, 128, 129, 144, 160,
+static const int counts[] = {1,   2,   3,   4,   5,   8,   12,  16,  20,  24,  28,  32,  40,
+                             48,  56,  64,  65,  72,  80,  96,  97,  112, 128, 129, 144, 160,
                              192, 193, 224, 256, 257, 320, 321, 384, 385, 448, 512};
 enum { N_COUNTS = sizeof counts / sizeof *counts };
 /* What events resolve, in us. */
@@ -39,6 +39,8 @@ static const row rows[] = {
     {"q4_k mistral up", MN_Q4_K, 14336, 4096, 0, 0},
     {"q4_k mistral down", MN_Q4_K, 4096, 14336, 0, 0},
     {"q4_k mistral q", MN_Q4_K, 4096, 4096, 0, 0},
+    {"q4_k qwen3.6 up", MN_Q4_K, 17408, 5120, 0, 0},
+    {"q4_k qwen3.6 down", MN_Q4_K, 5120, 17408, 0, 0},
     {"q6_k mistral output", MN_Q6_K, 32000, 4096, 0, 0},
     {"q4_k tinyllama up", MN_Q4_K, 5632, 2048, 0, 0},
     {"q4_k tinyllama down", MN_Q4_K, 2048, 5632, 0, 0},
