@@ -737,6 +737,9 @@ template <int N> static int few_split(const cu_card *d, int works, int units) {
             split /= 2;
     while (N > 24 && split > 1 && split > units / 2)
         split /= 2;
+    /* a few works more than there are blocks: in parts, so that the second turn is short */
+    if (N <= 24 && works > resident && works < resident * 3 / 2)
+        split = 3;
     if (split > units / 2)
         split = units / 2;
     if (split > 8)
