@@ -136,15 +136,17 @@ void ocl_choose_options(mn_device *d);
 void ocl_commands_find(mn_device *d, cl_platform_id platform);
 
 /* ---- signals.c ------------------------------------------------------------------------------- */
-enum { OCL_N_SIGNALS = 65 };
+enum { OCL_N_SIGNALS = 65, OCL_N_VARIABLES = 4 };
 typedef struct {
     struct sigaction action[OCL_N_SIGNALS];
     bool known[OCL_N_SIGNALS];
-    bool has_variable;
+    bool is_set[OCL_N_VARIABLES];
+    char *value[OCL_N_VARIABLES]; /* copies, of those that are set */
 } ocl_signals;
-/* What handles each signal now; and the way back, for those that have changed since. */
+/* What handles each signal now, and the variables that drivers change; and the way back, once for
+ * each ocl_signals_keep. */
 void ocl_signals_keep(ocl_signals *kept);
-void ocl_signals_restore(const ocl_signals *kept);
+void ocl_signals_restore(ocl_signals *kept);
 
 /* ---- build.c --------------------------------------------------------------------------------- */
 /* The program of a source for a weight type (OCL_NO_TYPE: none) or variant (step.cl), built at its
