@@ -1,5 +1,6 @@
-/* few_rows.cuh -- LINEAR of 2 to 64 rows (of 5 on where one_row.cuh has the others), and MOE_LINEAR, on matrix units: each weight is read once
- * for all rows. On Hopper few_sm90.cuh does it; this is for every card from compute capability 8.0.
+/* few_rows.cuh -- LINEAR of 2 to 64 rows (of 5 on where one_row.cuh has the others), and
+ * MOE_LINEAR, on matrix units: each weight is read once for all rows. On Hopper few_sm90.cuh does
+ * it; this is for every card from compute capability 8.0.
  * A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up), 16 for each warp, and
  * goes through chunks of k: weights from memory into registers, a chunk ahead; x, which all warps
  * need, through shared memory, a chunk ahead, too.

@@ -738,7 +738,9 @@ template <int N> static int few_split(const cu_card *d, int works, int units) {
     while (N > 24 && split > 1 && split > units / 2)
         split /= 2;
     /* a few works more than there are blocks: in parts, so that the second turn is short */
-    if (N <= 24 && works > resident && works < resident * 3 / 2)
+    const int more = works - resident;
+    const bool is_short = more > 0 && more < resident / 2;
+    if (N <= 24 && is_short)
         split = 3;
     if (split > units / 2)
         split = units / 2;

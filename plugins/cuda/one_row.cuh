@@ -1,7 +1,8 @@
 /* one_row.cuh -- LINEAR of one row of x, or of two to four, and MOE_LINEAR of a few pairs, on
- * matrix units: decode with packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of gate and the 8 of
- * up); its warps share k, and have read the weights of the next two places before they work on one,
- * the first ones before the kernel waits for x, unless it must first know which expert is meant.
+ * matrix units: decode with packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of
+ * gate and the 8 of up); its warps share k, and have read the weights of the next two places before
+ * they work on one, the first ones before the kernel waits for x, unless it must first know which
+ * expert is meant.
  *
  * What counts is how many instructions lie between x and y: a kernel reads its bytes in a third of
  * its time. A weight costs about one: its code is put below the exponent of an f16 (codes.cuh) and
@@ -9,17 +10,18 @@
  * keeps one in four, so that no scale is turned into a number twice. What the codes' offset adds to
  * a sum is the offset times the sum of x, which is formed once:
  *   sum of x (code - zero) scale + x min = scale (sum of x register - lift) + min (sum of x)
- * x comes in f32, rounded on the way into shared memory, there in the order in which lanes read it.
- * Where registers hold 16 codes, their x is 1/16 of that of the others. Weights of two positions
- * take turns in two sets of registers, and what is added to y is read before the product begins.
+ * x comes in f32, or several rows of it in 16 bits, rounded on the way into shared memory, there in
+ * the order in which lanes read it. Where registers hold 16 codes, their x is 1/16 of that of the
+ * others. Weights of two positions take turns in two sets of registers, and what is added to y is
+ * read before the product begins.
  *
  * A product of matrix units has eight columns. Of one row all are the same, so that each lane of
  * four keeps another group's sums and has its scale alone to apply. Two rows take turns in the
  * columns, and a lane has the sums of both; of four rows a lane has two, and two groups.
  *
- * A norm of one row needs no pass of its own: x times the norm's weights goes to the product, the sum of
- * squares is formed beside it, and 1 / rms multiplies the result. PRESCALE keeps x * weight in the
- * range of f16. */
+ * A norm of one row needs no pass of its own: x times the norm's weights goes to the product, the
+ * sum of squares is formed beside it, and 1 / rms multiplies the result. PRESCALE keeps x * weight
+ * in the range of f16. */
 #ifndef CU_ONE_ROW_CUH
 #define CU_ONE_ROW_CUH
 #include "linear.cuh"
@@ -151,17 +153,24 @@ template <class T, int R, int THREADS>
 __device__ __forceinline__ void load_rows(const cu_linear &a, char *xs) {
     enum { N = one_shape<T>::N };
     for (int r = 0; r < R; r++) {
-        char *to = xs + r * one_row_bytes<T, R>(a.ld);
+        const size_t row_at = r * one_row_bytes<T, R>(a.ld);
+        char *to = xs + row_at;
+        char *sums = to + (size_t)a.ld * 2;
         const uint16_t *x = (const uint16_t *)a.x + (int64_t)r * a.x_ld;
         for (int from = 0; from < a.ld; from += 4 * THREADS) {
             const int i = from + 4 * threadIdx.x;
+            const bool is_there = r < a.rows && i < a.x_ld;
             uint2 h = make_uint2(0, 0);
-            if (r < a.rows && i < a.x_ld)
+            if (is_there)
                 h = __ldcg((const uint2 *)(x + i));
-            const float2 low = __half22float2(*(const __half2 *)&h.x);
-            const float2 high = __half22float2(*(const __half2 *)&h.y);
-            keep_one<T>(make_float4(low.x, low.y, high.x, high.y), 1.0f, i < a.ld,
-                        to + one_place(i), (float2 *)(to + (size_t)a.ld * 2) + i / (32 / N));
+            const __half2 first = *(const __half2 *)&h.x;
+            const __half2 second = *(const __half2 *)&h.y;
+            const float2 low = __half22float2(first);
+            const float2 high = __half22float2(second);
+            const bool in = i < a.ld;
+            const float4 v = make_float4(low.x, low.y, high.x, high.y);
+            float2 *sum_to = (float2 *)sums + i / (32 / N);
+            keep_one<T>(v, 1.0f, in, to + one_place(i), sum_to);
         }
     }
 }
@@ -226,33 +235,38 @@ __device__ __forceinline__ void multiply_unit(const T (&w)[2], const char *x, co
         else
             mma_fresh(c[1], w0[2], w1[2], w0[3], w1[3], b.z, b.w);
 #pragma unroll
-        for (int i = 0; i < 2 * ROWS; i++)
+        for (int i = 0; i < 2 * ROWS; i++) {
+            const int h = i / ROWS;
+            const int k = i % ROWS;
 #pragma unroll
             for (int n = 0; n < shape::N; n++) {
-                float &sum = d[q % GROUPS][i / ROWS][i % ROWS][n];
-                sum = fmaf(c[n][i / ROWS * 2 + i % ROWS], share.own[q / GROUPS], sum);
+                float &sum = d[q % GROUPS][h][k][n];
+                sum = fmaf(c[n][2 * h + k], share.own[q / GROUPS], sum);
             }
+        }
     }
 #pragma unroll
     for (int i = 0; i < 2 * GROUPS; i++) {
         const int h = i / GROUPS;
-        const int group = share.part() * GROUPS + i % GROUPS;
+        const int j = i % GROUPS;
+        const int group = share.part() * GROUPS + j;
         float s[2];
         float m[2];
         w[h].s.get(group, s, m);
 #pragma unroll
-        for (int k = 0; k < ROWS; k++)
+        for (int k = 0; k < ROWS; k++) {
 #pragma unroll
             for (int n = 0; n < shape::N; n++) {
+                const char *of_group = (const char *)(sums + group * shape::N + n);
                 float2 of = make_float2(0, 0);
                 if (shape::HAS_SUMS)
-                    of = *(const float2 *)((const char *)(sums + group * shape::N + n) +
-                                           k * row_bytes);
-                const float sum = fmaf(d[i % GROUPS][h][k][n], shape::UNDO, -of.x);
+                    of = *(const float2 *)(of_group + k * row_bytes);
+                const float sum = fmaf(d[j][h][k][n], shape::UNDO, -of.x);
                 y[h][k] = fmaf(s[n], sum, y[h][k]);
                 if (shape::HAS_MIN)
                     y[h][k] = fmaf(m[n], of.y, y[h][k]);
             }
+        }
     }
 }
 
@@ -273,17 +287,19 @@ __device__ __forceinline__ one_tail tail_of(const cu_linear &a, int tile, int64_
     r.i = glu ? tile * 8 + m % 8 : tile * 16 + m;
     while (!glu && r.s + 1 < a.n_seg && r.i >= a.seg[r.s].rows)
         r.i -= a.seg[r.s++].rows;
+    const cu_seg &seg = a.seg[r.s];
     const int row = threadIdx.x / 16;
-    r.in = r.i < a.seg[r.s].rows && (a.experts.of || row < a.rows);
-    r.bias = r.in ? bias_at(a.seg[r.s], expert, r.i) : 0;
-    const int64_t at = (int64_t)row * a.seg[r.s].rows + r.i;
+    const int64_t at = (int64_t)row * seg.rows + r.i;
+    const bool is_row = a.experts.of || row < a.rows;
+    r.in = is_row && r.i < seg.rows;
+    r.bias = r.in ? bias_at(seg, expert, r.i) : 0;
     r.residual = r.in && a.epi == CU_EPI_ADD ? __ldcg(&a.residual[at]) : 0;
     return r;
 }
 
-/* R rows: one of f32, or up to R of 16 bits. Registers are bounded so that blocks of the next kernel
- * fit beside these and read ahead. Grid: x = blocks that share the tiles, y = pairs of token and
- * expert. */
+/* R rows: one of f32, or up to R of 16 bits. Registers are bounded so that blocks of the next
+ * kernel fit beside these and read ahead. Grid: x = blocks that share the tiles, y = pairs of token
+ * and expert. */
 template <class T, int R, int NW, int U, int BLOCKS>
 __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     using shape = one_shape<T>;
@@ -416,26 +432,30 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
             return true;
 #pragma unroll
         for (int i = 0; i < 2 * share_of::ROWS; i++) {
-            float &v = y[i / share_of::ROWS][i % share_of::ROWS];
+            const int h = i / share_of::ROWS;
+            const int k = i % share_of::ROWS;
+            const int r = share_of::first_row() + k;
+            float &v = y[h][k];
             if (share_of::GROUPS == 1)
                 v += __shfl_xor_sync(~0u, v, 1);
             v += __shfl_xor_sync(~0u, v, 2);
             if (!share_of::part())
-                sum[parity][warp][share_of::first_row() + i % share_of::ROWS]
-                   [g + i / share_of::ROWS * 8] = v;
+                sum[parity][warp][r][g + 8 * h] = v;
             v = 0;
         }
         __syncthreads();
         if (threadIdx.x < 16 * R) {
+            constexpr uint32_t LANES = R == 1 ? 0xffffu : ~0u;
             const int r = threadIdx.x / 16;
+            const int m = threadIdx.x % 16;
             float all = 0;
 #pragma unroll
             for (int p = 0; p < NW; p++)
-                all += sum[parity][p][r][threadIdx.x % 16];
+                all += sum[parity][p][r][m];
             all = fmaf(all, rstd, tail.bias);
             if (glu) {
-                const float up = __shfl_down_sync(R == 1 ? 0xffffu : ~0u, all, 8);
-                if (tail.in && threadIdx.x % 16 < 8)
+                const float up = __shfl_down_sync(LANES, all, 8);
+                if (tail.in && m < 8)
                     write_glu(a, pair + r, tail.i, all, up);
             } else if (tail.in) {
                 const cu_seg &to = a.seg[tail.s];
@@ -466,13 +486,21 @@ template <class T> struct one_row_plan {
 /* Blocks go through the tiles in turn. */
 template <class T, int R, int NW, int BLOCKS>
 static void one_row_launch(const cu_card *d, cudaStream_t s, const cu_linear *a) {
-    const int pairs = a->experts.of ? a->rows : 1;
-    const int tile = a->epi == CU_EPI_GLU ? 8 : 16;
+    const bool glu = a->epi == CU_EPI_GLU;
+    const size_t smem = R * one_row_bytes<T, R>(a->ld);
+    int pairs = 1;
+    if (a->experts.of)
+        pairs = a->rows;
+    int tile = 16;
+    if (glu)
+        tile = 8;
     const int tiles = (a->total + tile - 1) / tile;
     const int room = max(1, d->sms * BLOCKS / pairs);
-    const dim3 grid(min(tiles, room), pairs);
-    launch(s, one_row<T, R, NW, one_row_plan<T>::UNITS, BLOCKS>, grid, 32 * NW,
-           R * one_row_bytes<T, R>(a->ld), *a);
+    const int blocks = min(tiles, room);
+    const dim3 grid(blocks, pairs);
+    const int threads = 32 * NW;
+    const auto kernel = one_row<T, R, NW, one_row_plan<T>::UNITS, BLOCKS>;
+    launch(s, kernel, grid, threads, smem, *a);
 }
 template <class T> static void one_row_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     using plan = one_row_plan<T>;
@@ -486,25 +514,32 @@ enum { ONE_ROW_BESIDE = 16 << 10, ONE_ROW_WIDE = 16 };
  * twice as many warps has. False: neither has room; nothing was done. */
 template <class T> static bool one_row_few(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     using plan = one_row_plan<T>;
-    const int room = d->smem_max - ONE_ROW_BESIDE;
-    const size_t two = 2 * one_row_bytes<T, 2>(a->ld);
-    const size_t four = 4 * one_row_bytes<T, 4>(a->ld);
-    if (a->experts.of || a->rows < 2 || a->rows > 4)
+    const size_t room = (size_t)(d->smem_max - ONE_ROW_BESIDE);
+    const size_t of_two = 2 * one_row_bytes<T, 2>(a->ld);
+    const size_t of_four = 4 * one_row_bytes<T, 4>(a->ld);
+    const bool is_few = a->rows >= 2 && a->rows <= 4;
+    if (a->experts.of)
         return false;
-    if (a->rows == 2 && 2 * two <= (size_t)room)
+    if (!is_few)
+        return false;
+    if (a->rows == 2 && 2 * of_two <= room) {
         one_row_launch<T, 2, plan::WARPS, plan::BLOCKS>(d, s, a);
-    else if (2 * four <= (size_t)room)
+        return true;
+    }
+    if (2 * of_four <= room) {
         one_row_launch<T, 4, plan::WARPS, plan::BLOCKS>(d, s, a);
-    else if (four <= (size_t)room)
-        one_row_launch<T, 4, ONE_ROW_WIDE, 1>(d, s, a);
-    else
+        return true;
+    }
+    if (of_four > room)
         return false;
+    one_row_launch<T, 4, ONE_ROW_WIDE, 1>(d, s, a);
     return true;
 }
 
 template <class T, int R, int NW, int BLOCKS> static void one_row_limit(const cu_card *d) {
-    cudaFuncSetAttribute((const void *)one_row<T, R, NW, one_row_plan<T>::UNITS, BLOCKS>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - ONE_ROW_BESIDE);
+    const auto kernel = one_row<T, R, NW, one_row_plan<T>::UNITS, BLOCKS>;
+    const int most = d->smem_max - ONE_ROW_BESIDE;
+    cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
 }
 template <class T> static void one_row_init(const cu_card *d) {
     using plan = one_row_plan<T>;

@@ -1,7 +1,7 @@
 /* signals.c -- signal handlers and the environment are the process's own. A driver's compiler (LLVM
  * in PoCL, and in others) installs handlers when it first runs. PoCL sets a variable when it looks
- * for processors, and a loader of drivers writes into the value of the variable that lists them. All
- * of that is undone here. */
+ * for processors, and a loader of drivers writes into the value of the variable that lists them.
+ * All of that is undone here. */
 #include "opencl.h"
 #include <stdlib.h>
 #include <string.h>
