@@ -15,7 +15,7 @@
         X(f8_e4m3_128) X(f8_e4m3_32) X(f8_e5m2) X(nvfp4) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs)  \
         X(iq3_s) X(iq1_s) X(iq1_m) X(tq1_0) X(tq2_0) X(mlx2_32) X(mlx2_64) X(mlx2_128) X(mlx3_32)  \
         X(mlx3_64) X(mlx3_128) X(mlx5_32) X(mlx5_64) X(mlx5_128) X(mlx6_32) X(mlx6_64)             \
-        X(mlx6_128)
+        X(mlx6_128) X(nvfp4_64)
 /* clang-format on */
 
 #define DECLARE(name) extern const cu_type cu_type_##name;

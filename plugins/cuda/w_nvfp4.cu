@@ -1,5 +1,6 @@
-/* w_nvfp4.cu -- NVFP4: E2M1, element 2i in the low half of byte i, a scale in E4M3 for each 16 and
- * one in f32 for all. */
+/* w_nvfp4.cu -- NVFP4: E2M1, a scale in E4M3 for each 16 and one in f32 for all. In checkpoints
+ * element 2i is in the low half of byte i and scales are a tensor of their own; NVFP4_64 of GGUF
+ * has blocks of 64: {u8 d[4]; u8 q[32]}. */
 #include "floats.cuh"
 
 /* A byte of E4M3 per 16, f32 per 256: 2^14 of the tensor's scale, since codes are 2^-14 of their
@@ -57,10 +58,41 @@ struct nvfp4 {
         plane[to.to / 8] = tensor * 16384.0f;
     }
 };
+/* Of 16 elements with one scale the first 8 are the low halves of 8 bytes. Scales have no sign, and
+ * 0x7f is 0 (dtype/float.c). The host hands the tensor's scale for each block. */
+struct nvfp4_64 {
+    enum { BLOCK = 64, BYTES = 36, PLANES = 64 };
+    using weight = nvfp4::weight;
+    static __device__ int code(const uint8_t *b, int i) {
+        const uint8_t *q = b + 4 + i / 16 * 8;
+        const int both = q[i % 8];
+        const bool is_low = i % 16 < 8;
+        if (is_low)
+            return both & 15;
+        return both >> 4;
+    }
+    static __device__ int scale_of(int stored) {
+        if (stored == 0x7f)
+            return 0;
+        return stored & 0x7f;
+    }
+    static __device__ void scales(const uint8_t *b, const group_place &to) {
+        const uint8_t *scale = b + 2 * to.sub;
+        float *plane = (float *)to.im.to.at[3];
+        const int first = scale_of(scale[0]);
+        const int second = scale_of(scale[1]);
+        to.keep_two(first, second);
+        if (to.at % 8)
+            return;
+        const float tensor = to.scales()[to.at / 2];
+        plane[to.to / 8] = tensor * 16384.0f;
+    }
+};
 /* Rows begin with a scale of their own. */
-static constexpr cu_type nvfp4_type() {
-    cu_type t = packed_type<nvfp4>(MN_NVFP4, "nvfp4");
+template <class F> static constexpr cu_type nvfp4_type(uint32_t dtype, const char *name) {
+    cu_type t = packed_type<F>(dtype, name);
     t.align = 256;
     return t;
 }
-extern const cu_type cu_type_nvfp4 = nvfp4_type();
+extern const cu_type cu_type_nvfp4 = nvfp4_type<nvfp4>(MN_NVFP4, "nvfp4");
+extern const cu_type cu_type_nvfp4_64 = nvfp4_type<nvfp4_64>(MN_NVFP4_64, "nvfp4_64");

@@ -61,9 +61,12 @@ static void write_plane(const mng_weight *w, const mn_plane_row *p, uint8_t *to)
             values[i] = mn_plane_value(p->dtype, p->at + i * p->step);
     }
 }
+/* Of NVFP4_64, whose other scales are in its blocks, the scale of the tensor. */
 static void write_scales(const mng_weight *w, const mnp_source_row *s, uint8_t *to) {
     const mn_stored_row stored = mnp_stored_row(s);
-    write_plane(w, &stored.plane[MN_PLANE_SCALE - 1], to);
+    const mn_plane_row *scale = &stored.plane[MN_PLANE_SCALE - 1];
+    const mn_plane_row *tensor = &stored.plane[MN_PLANE_TENSOR_SCALE - 1];
+    write_plane(w, scale->at ? scale : tensor, to);
 }
 /* Of NVFP4 the scale of the tensor. */
 static void write_biases(const mng_weight *w, const mnp_source_row *s, uint8_t *to) {

@@ -46,7 +46,7 @@ extern "C" {
 #include <cstdio>
 #include <vector>
 
-static const cu_type *const all_types[] = {&cu_type_f8_e4m3, &cu_type_f8_e4m3_128, &cu_type_f8_e4m3_32, &cu_type_f8_e5m2, &cu_type_nvfp4, &cu_type_iq1_m, &cu_type_iq1_s, &cu_type_iq2_xxs, &cu_type_iq2_xs, &cu_type_iq2_s, &cu_type_iq3_xxs, &cu_type_iq3_s, &cu_type_iq4_nl, &cu_type_iq4_xs, &cu_type_mlx2_32, &cu_type_mlx2_64, &cu_type_mlx2_128, &cu_type_mlx3_32, &cu_type_mlx3_64, &cu_type_mlx3_128, &cu_type_mlx4_64, &cu_type_mlx5_32, &cu_type_mlx5_64, &cu_type_mlx5_128, &cu_type_mlx6_32, &cu_type_mlx6_64, &cu_type_mlx6_128, &cu_type_mlx8_32, &cu_type_mxfp4, &cu_type_mxfp4_split, &cu_type_q2_k, &cu_type_q3_k, &cu_type_q4_0, &cu_type_q4_1, &cu_type_q4_k, &cu_type_q5_0, &cu_type_q5_1, &cu_type_q5_k, &cu_type_q6_k, &cu_type_q8_0, &cu_type_tq1_0, &cu_type_tq2_0};
+static const cu_type *const all_types[] = {&cu_type_f8_e4m3, &cu_type_f8_e4m3_128, &cu_type_f8_e4m3_32, &cu_type_f8_e5m2, &cu_type_nvfp4, &cu_type_nvfp4_64, &cu_type_iq1_m, &cu_type_iq1_s, &cu_type_iq2_xxs, &cu_type_iq2_xs, &cu_type_iq2_s, &cu_type_iq3_xxs, &cu_type_iq3_s, &cu_type_iq4_nl, &cu_type_iq4_xs, &cu_type_mlx2_32, &cu_type_mlx2_64, &cu_type_mlx2_128, &cu_type_mlx3_32, &cu_type_mlx3_64, &cu_type_mlx3_128, &cu_type_mlx4_64, &cu_type_mlx5_32, &cu_type_mlx5_64, &cu_type_mlx5_128, &cu_type_mlx6_32, &cu_type_mlx6_64, &cu_type_mlx6_128, &cu_type_mlx8_32, &cu_type_mxfp4, &cu_type_mxfp4_split, &cu_type_q2_k, &cu_type_q3_k, &cu_type_q4_0, &cu_type_q4_1, &cu_type_q4_k, &cu_type_q5_0, &cu_type_q5_1, &cu_type_q5_k, &cu_type_q6_k, &cu_type_q8_0, &cu_type_tq1_0, &cu_type_tq2_0};
 enum { ROWS = 3 };
 static int failed;
 
@@ -86,6 +86,11 @@ static void fill(matrix &m, uint32_t dtype, int64_t cols) {
     }
     for (uint32_t i = 0; i < m.dtype.n_planes; i++)
         at = add_plane(m, i, at);
+    /* GGUF has it as a tensor of its own, or not at all */
+    static const float tensor_scale = 0.375f; /* products with it are exact */
+    for (mn_stored_row &row : m.row)
+        if (dtype == MN_NVFP4_64)
+            row.plane[MN_PLANE_TENSOR_SCALE - 1] = {(const uint8_t *)&tensor_scale, 0, MN_F32};
 }
 
 /* Values of SCALE, or of what stands behind it, as plugins/cuda/weights.c passes them. */
@@ -95,7 +100,7 @@ static std::vector<float> values_of(const matrix &m, bool second, int n) {
         const mn_plane_row *p = &row.plane[MN_PLANE_SCALE - 1];
         if (second)
             p = &row.plane[MN_PLANE_BIAS - 1];
-        if (second && !p->at)
+        if (!p->at)
             p = &row.plane[MN_PLANE_TENSOR_SCALE - 1];
         for (int i = 0; i < n; i++)
             values.push_back(p->at ? mn_plane_value(p->dtype, p->at + i * p->step) : 1);
