@@ -36,7 +36,7 @@ void mn_guest_look(mn_guest_state *out) {
     fegetenv(&out->arithmetic);
     out->rounding = fegetround();
     out->fp_mode = fp_mode();
-    if (!getcwd(out->folder, sizeof out->folder))
+    if (!getcwd(out->folder, sizeof out->folder) || out->folder[0] != '/')
         out->folder[0] = 0;
     out->mask = umask(077);
     umask(out->mask);
@@ -146,7 +146,7 @@ void mn_guest_compare(const mn_guest_state *was, const mn_guest_state *is, mn_gu
     compare_descriptors(was, is, out);
     compare_signals(was, is, out);
     mn_plain(folder, sizeof folder, mn_str_of(is->folder));
-    if (strcmp(was->folder, is->folder) != 0)
+    if (was->folder[0] && is->folder[0] && strcmp(was->folder, is->folder) != 0)
         guest_add(out->odd, sizeof out->odd, "the working directory is %s", folder);
     if (was->mask != is->mask)
         guest_add(out->odd, sizeof out->odd, "the umask is %03o", is->mask);

@@ -17,8 +17,8 @@ typedef struct {
     sigset_t blocked; /* of the calling thread, as the two below */
     fenv_t arithmetic;
     int rounding;
-    uint32_t fp_mode; /* other bits that change results; 0 where they are not known */
-    char folder[PATH_MAX];
+    uint32_t fp_mode;      /* other bits that change results; 0 where they are not known */
+    char folder[PATH_MAX]; /* "": somebody removed it; not compared */
     mode_t mask;
     struct rlimit limit[RLIM_NLIMITS];
     uint8_t is_open[MN_GUEST_DESCRIPTORS];

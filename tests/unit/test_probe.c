@@ -417,6 +417,26 @@ static void guests(void **state) {
     assert_true(mn_guest_threads() >= 1);
 }
 
+/* A folder that somebody else removes meanwhile is no change of the guest's. */
+static void removed_folder(void **state) {
+    static mn_guest_state was, is;
+    mn_guest_changes c;
+    char folder[] = "/tmp/minerva-guest-XXXXXX";
+    (void)state;
+    const int back = open(".", O_RDONLY | O_DIRECTORY);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    mn_guest_look(&was);
+    assert_int_equal(rmdir(folder), 0);
+    mn_guest_look(&is);
+    mn_guest_compare(&was, &is, &c);
+    assert_int_equal(fchdir(back), 0);
+    close(back);
+    assert_string_equal(was.folder, folder);
+    assert_string_equal(is.folder, "");
+    assert_string_equal(c.odd, "");
+}
+
 static void reports(void **state) {
     (void)state;
     mn_text t = {0};
@@ -478,12 +498,22 @@ int main(void) {
     setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
     umask(022);
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, unit_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(contained),          TEST(hanging),           TEST(side_by_side),
-        TEST(children_ignored),   TEST(faults_of_devices), TEST(remembered),
-        TEST(remembered_hang),    TEST(forgotten),         TEST(garbage),
-        TEST(no_program),         TEST(unsafe_program),    TEST(not_asked),
-        TEST(quarantined),        TEST(watch_abandoned),   cmocka_unit_test(guests),
-        cmocka_unit_test(reports)};
+    const struct CMUnitTest tests[] = {TEST(contained),
+                                       TEST(hanging),
+                                       TEST(side_by_side),
+                                       TEST(children_ignored),
+                                       TEST(faults_of_devices),
+                                       TEST(remembered),
+                                       TEST(remembered_hang),
+                                       TEST(forgotten),
+                                       TEST(garbage),
+                                       TEST(no_program),
+                                       TEST(unsafe_program),
+                                       TEST(not_asked),
+                                       TEST(quarantined),
+                                       TEST(watch_abandoned),
+                                       cmocka_unit_test(guests),
+                                       cmocka_unit_test(removed_folder),
+                                       cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@
 typedef struct {
     struct sigaction action[NSIG];
     sigset_t blocked;
-    char folder[4096];
+    char folder[4096]; /* "": removed by somebody else; not compared */
     mode_t mask;
     int rounding;
     uint32_t fp_mode;
@@ -143,7 +143,7 @@ static void diff_environment(const process_state *was, const process_state *is, 
 }
 
 static void diff_modes(const process_state *was, const process_state *is, char *text, size_t n) {
-    if (strcmp(was->folder, is->folder))
+    if (was->folder[0] && is->folder[0] && strcmp(was->folder, is->folder))
         snprintf(text, n, "the working folder is %.200s, and was %.200s", is->folder, was->folder);
     else if (was->mask != is->mask)
         snprintf(text, n, "the umask is %03o, and was %03o", is->mask, was->mask);
