@@ -187,6 +187,28 @@ static void print_totals(const cJSON *placement, out_file *out) {
     }
 }
 
+/* Prompts whose experts a card computes, which a CPU has. */
+static void print_streamed(const cJSON *placement, out_file *out) {
+    const cJSON *s = cJSON_GetObjectItemCaseSensitive(placement, "streamed");
+    char need[32], pinned[32];
+    if (!cJSON_IsObject(s))
+        return;
+    if (record_number(s, "rows") > 0)
+        out_printf(
+            out,
+            "  streamed: experts of %.0f layers, %.0f at a time, to %s in steps of %.0f "
+            "rows or more: %s there, %s pinned; prompts %.4g t/s by the rates",
+            record_number(s, "layers"), record_number(s, "experts"), record_text(s, "device"),
+            record_number(s, "rows"), devices_command_bytes_of(s, "need", need),
+            devices_command_bytes_of(s, "pinned", pinned), record_number(s, "prompt_tokens_per_s"));
+    else
+        out_printf(out, "  streamed: no experts to %s: %s", record_text(s, "device"),
+                   record_text(s, "reason"));
+    if (record_number(s, "faster_from") > 0)
+        out_printf(out, "; faster from %.0f rows on", record_number(s, "faster_from"));
+    out_puts(out, "\n");
+}
+
 /* The chosen devices, and the nodes and layers of each. */
 static void print_placement(const cJSON *placement, out_file *out) {
     const cJSON *s;
@@ -206,6 +228,7 @@ static void print_placement(const cJSON *placement, out_file *out) {
     }
     print_totals(placement, out);
     print_options(placement, out);
+    print_streamed(placement, out);
     const record_cost cost = record_sequence_cost(placement);
     out_printf(out, "  %s\n", record_cost_text(&cost, text));
     out_printf(

@@ -66,7 +66,8 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     explained x = {m, r.n_ctx};
     const mn_divider divider = {divide_explained, &x};
     /* an error is part of the record */
-    mn_negotiate_divided(m->rt->registry, &g, &divider, &r, &p, &why);
+    if (!mn_negotiate_divided(m->rt->registry, &g, &divider, &r, &p, &why))
+        mn_negotiate_streams(&p, g, &r, NULL);
     json_out j = json_to_text(&text);
     json_open(&j, '{');
     say_model(m, g, &j);

@@ -27,6 +27,9 @@ static const mn_config_key keys[] = {
      "layers whose routed experts are on the CPU; -1 = as is fastest"},
     {"n_gpu_experts", "MINERVA_N_GPU_EXPERTS", MN_CONFIG_INT, "-1", -1, 1048576, NULL, false,
      "routed experts of each layer that are on the device in front of the CPU; -1 = as is fastest"},
+    {"stream_experts", "MINERVA_STREAM_EXPERTS", MN_CONFIG_INT, "-1", -1, 1048576, NULL, false,
+     "rows of a step from which on a card computes the CPU's experts; 0 = never; -1 = by the "
+     "rates"},
     {"expert_counts", "MINERVA_EXPERT_COUNTS", MN_CONFIG_STRING, "", 0, 0, NULL, false,
      "importance matrix whose counts say which experts are used most: a device has these"},
     {"tensor_devices", "MINERVA_TENSOR_DEVICES", MN_CONFIG_STRING, "", 0, 0, NULL, false,

@@ -171,7 +171,8 @@ static uint64_t moved_bytes(const mn_engine *e, const mn_transfer *t, const int6
 /* Whether nothing more is read behind the segment for the same one. */
 static bool is_last_read(const mn_engine *e, const mn_transfer *t, const int64_t *symbols) {
     for (const mn_transfer *n = t + 1; n < e->transfers + e->n_transfers; n++)
-        if (n->before == t->before && n->made == t->made && !n->map && moved_bytes(e, n, symbols))
+        if (n->before == t->before && n->made == t->made && !n->map && !mn_stream_skips(e, n) &&
+            moved_bytes(e, n, symbols))
             return false;
     return true;
 }
@@ -223,7 +224,7 @@ mn_status mn_boundary_fetch(mn_engine *e, uint32_t made, const int64_t *symbols,
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_transfers && !st; i++) {
         mn_transfer *t = &e->transfers[i];
-        if (t->made == made && !t->map)
+        if (t->made == made && !t->map && !mn_stream_skips(e, t))
             st = fetch(e, t, symbols, err);
     }
     return st;
@@ -232,11 +233,21 @@ mn_status mn_boundary_fetch(mn_engine *e, uint32_t made, const int64_t *symbols,
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_transfers && !st; i++)
-        if (e->transfers[i].before == before)
+        if (e->transfers[i].before == before && !mn_stream_skips(e, &e->transfers[i]))
             st = settle_transfer(e, &e->transfers[i], symbols, err);
     for (uint32_t i = 0; i < e->n_transfers && !st; i++)
-        if (e->transfers[i].before == before)
+        if (e->transfers[i].before == before && !mn_stream_skips(e, &e->transfers[i]))
             st = deliver(e, &e->transfers[i], symbols, err);
+    return st;
+}
+
+mn_status mn_boundary_rows(mn_engine *e, const mn_transfer *t, const int64_t *symbols,
+                           const void **rows, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < e->n_transfers && !st; i++)
+        if (&e->transfers[i] == t || (e->transfers[i].before == t->before && e->transfers[i].map))
+            st = settle_transfer(e, &e->transfers[i], symbols, err);
+    *rows = t->map ? t->map : (const char *)e->devices[t->from].staging_map + t->staged_at;
     return st;
 }
 

@@ -64,6 +64,7 @@ static mn_status list_segments(mn_engine *e, const mn_placement *p, mn_error *er
             .node_lo = s->node_lo,
             .node_hi = s->node_hi,
             .row_us = s->row_us,
+            .stream_group = s->stream_group,
             .precision = o->precision,
             .k_dtype = o->k_dtype,
             .v_dtype = o->v_dtype,
@@ -391,6 +392,8 @@ static mn_status build_engine(mn_engine *e, const mn_placement *p, mn_error *err
         st = mn_engine_hidden_create(e, err);
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
         st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_PLAIN, MN_SET_PLAIN, err);
+    if (!st)
+        st = mn_engine_stream_create(e, &p->stream, err);
     if (st)
         return st;
     return prepare(e, err);
@@ -466,6 +469,7 @@ void mn_engine_free(mn_engine *e) {
         return;
     if (e->sampler)
         mn_engine_sampler_free(e);
+    mn_engine_stream_free(e);
     mn_engine_places_free(e);
     mn_engine_programs_free(e);
     mn_engine_hidden_free(e);

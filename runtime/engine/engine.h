@@ -78,6 +78,7 @@ typedef struct {
     uint32_t n_bias;
 } mn_sampler_row;
 typedef struct mn_engine_sampler mn_engine_sampler;
+typedef struct mn_engine_stream mn_engine_stream; /* stream.c */
 
 typedef struct mn_engine_pages mn_engine_pages; /* pages.c */
 
@@ -117,6 +118,9 @@ typedef struct {
     mn_scoring scoring;
     mn_engine_rows hidden;
     mn_engine_sampler *sampler; /* NULL: there is none */
+    mn_engine_stream *stream;   /* NULL: no experts are streamed */
+    uint32_t stream_rows;       /* of a step, from which on they are */
+    uint32_t step_rows;         /* of the last step whose inputs were written */
     mn_engine_pages *pages;     /* NULL: none are fetched */
     uint64_t input_bytes;       /* written so far, to one device */
     /* the rest is engine/'s own */

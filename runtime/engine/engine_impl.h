@@ -48,6 +48,7 @@ typedef struct mn_engine_segment {
     mn_context *context;
     mn_sealed *pages;             /* what the program was compiled of */
     double row_us;                /* as in mn_segment */
+    int64_t stream_group;         /* likewise */
     bool is_mapped;               /* other devices read what it makes through a map */
     mn_event *done;               /* of the step, where is_mapped: until the first of them reads */
     uint32_t *tensors, n_tensors; /* what its nodes read and write but weights: roots, each once */
@@ -194,6 +195,8 @@ mn_status mn_engine_write(mn_engine_device *d, mn_buffer *b, uint64_t at, const 
 /* Writes the changed ranges of the caller's block to every device. A device with smaller pages gets
  * page tables of its own, and then the whole block. */
 mn_status mn_engine_write_inputs(mn_engine *e, const mn_engine_step *x, mn_error *err);
+/* n rows of a SHAPE symbol as a device with this row_grain wants them. */
+int64_t mn_engine_round(int64_t n, uint32_t grain, int64_t max);
 bool mn_id_exists(const mn_engine *e, int32_t id); /* in the vocabulary */
 /* The rest on the device of the last segment, in queue order. */
 mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,
@@ -226,6 +229,19 @@ void mn_engine_places_free(mn_engine *e);
 mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn_context *context,
                                     uint32_t set, const int64_t *symbols, mn_error *err);
 
+/* ---- stream.c, stream_run.c: experts of a CPU, computed on a card ---------------------------- */
+/* Behind what tensors are bound to; of a plan without rows nothing is made. */
+mn_status mn_engine_stream_create(mn_engine *e, const mn_stream_plan *plan, mn_error *err);
+void mn_engine_stream_free(mn_engine *e);
+/* Around the segments of a step: whether it has enough rows is decided in begin. */
+void mn_stream_begin(mn_engine *e, const mn_engine_step *x);
+void mn_stream_end(mn_engine *e);
+/* Whether the segment is streamed in this step, which then runs instead of it. */
+bool mn_stream_has(const mn_engine *e, uint32_t segment);
+mn_status mn_stream_run(mn_engine *e, uint32_t segment, const mn_engine_step *x, mn_error *err);
+/* Whether what the transfer moves stays on the card in this step. */
+bool mn_stream_skips(const mn_engine *e, const mn_transfer *t);
+
 /* ---- boundary.c ------------------------------------------------------------------------------ */
 /* finds what crosses; allocates both sides */
 mn_status mn_boundary_create(mn_engine *e, mn_error *err);
@@ -233,6 +249,10 @@ mn_status mn_boundary_create(mn_engine *e, mn_error *err);
 mn_status mn_boundary_fetch(mn_engine *e, uint32_t made, const int64_t *symbols, mn_error *err);
 /* Waits for the reads that the segment needs, and hands the rows to its device. */
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err);
+/* Waits for the read of one transfer, which the host reads: *rows. Of the others to its segment,
+ * for what makes them, where they are mapped. */
+mn_status mn_boundary_rows(mn_engine *e, const mn_transfer *t, const int64_t *symbols,
+                           const void **rows, mn_error *err);
 /* The events of a step that failed. */
 void mn_boundary_drop(mn_engine *e);
 /* Waits in slices until the event is over, in about expected_ns, and frees it. A device that does

@@ -14,7 +14,7 @@ static int64_t power_of_two(int64_t n) {
 }
 
 /* plugin.h, mn_estimate.row_grain: powers of two below the grain, its multiples from it on. */
-static int64_t round_up(int64_t n, uint32_t grain, int64_t max) {
+int64_t mn_engine_round(int64_t n, uint32_t grain, int64_t max) {
     int64_t p = power_of_two(n);
     if (grain && p > grain)
         p = (n + grain - 1) / grain * grain;
@@ -37,7 +37,7 @@ static int64_t coarse(const mn_engine *e, int64_t n, uint32_t symbol) {
 static int64_t bucket(const mn_engine *e, int64_t n, uint32_t symbol) {
     int64_t most = MN_MIN(n, e->symbol_max[symbol]);
     for (uint32_t k = 0; k < e->n_segments && n; k++) {
-        const int64_t rows = round_up(n, e->segments[k].row_grain, e->symbol_max[symbol]);
+        const int64_t rows = mn_engine_round(n, e->segments[k].row_grain, e->symbol_max[symbol]);
         most = MN_MAX(most, rows);
     }
     return most;
@@ -87,7 +87,7 @@ void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *sy
     symbols[MN_SYM_OUTPUTS] = MN_MIN(outputs, max[MN_SYM_OUTPUTS]);
     if (single)
         symbols[MN_SYM_SEQ_ROWS] = 1;
-    symbols[MN_SYM_CTX] = round_up(longest, 0, max[MN_SYM_CTX]);
+    symbols[MN_SYM_CTX] = mn_engine_round(longest, 0, max[MN_SYM_CTX]);
 }
 
 void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *packed) {
@@ -168,8 +168,13 @@ mn_status mn_engine_write_inputs(mn_engine *e, const mn_engine_step *x, mn_error
 /* All segments but the last one. */
 static mn_status run_before_last(mn_engine *e, const mn_engine_step *x, mn_error *err) {
     mn_status st = MN_OK;
+    mn_stream_begin(e, x);
     for (uint32_t k = 0; k + 1 < e->n_segments && !st; k++) {
         mn_engine_segment *s = &e->segments[k];
+        if (mn_stream_has(e, k)) {
+            st = mn_stream_run(e, k, x, err);
+            continue;
+        }
         st = mn_boundary_move(e, k, x->symbols, err);
         if (!st)
             st = mn_engine_segment_execute(e, s, x, s->is_mapped ? &s->done : NULL, err);
@@ -178,6 +183,7 @@ static mn_status run_before_last(mn_engine *e, const mn_engine_step *x, mn_error
     }
     if (!st)
         st = mn_boundary_move(e, e->n_segments - 1, x->symbols, err);
+    mn_stream_end(e);
     if (st)
         mn_boundary_drop(e);
     return st;
@@ -195,6 +201,8 @@ static mn_status run_last(mn_engine *e, const mn_engine_step *x, mn_event **done
 mn_status mn_engine_begin(mn_engine *e, const mn_engine_step *x, mn_error *err) {
     mn_status st = MN_OK;
     e->n_units = 0;
+    if (x->inputs)
+        e->step_rows = (uint32_t)x->inputs[e->in.step + MN_STEP_ROWS];
     if (x->inputs)
         st = mn_engine_write_inputs(e, x, err);
     if (!st)

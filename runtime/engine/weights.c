@@ -54,8 +54,7 @@ static mn_status settle_put(const mn_import *in, uint64_t bytes, mn_event **even
     return mn_event_settle(in->backend, in->callee, MN_MOVES_NS(bytes), event, err);
 }
 
-/* What is given for weight w; plane: room for a constant's. */
-static mn_weight_src describe_weight(const mn_graph *g, const mn_graph_weight *w, mn_plane *plane) {
+mn_weight_src mn_weight_describe(const mn_graph *g, const mn_graph_weight *w, mn_plane *plane) {
     mn_weight_src src = {
         .size = sizeof src,
         .tensor = (uint32_t)w->tensor,
@@ -132,7 +131,7 @@ static mn_status put_weight(putter *p, const mn_graph_weight *w, mn_event **even
     mn_plane plane;
     mn_plane *planes = NULL;
     /* planes of files are in sealed pages; the rest is a copy of each call's own */
-    mn_weight_src src = describe_weight(&in->graph->abi, w, &plane);
+    mn_weight_src src = mn_weight_describe(&in->graph->abi, w, &plane);
     mn_status st = vendor_describe(p, w, &plane, &src, &planes);
     if (st)
         return st;

@@ -18,6 +18,9 @@ typedef struct {
     uint32_t part, n_parts; /* of the whole that the watcher sees */
 } mn_import;
 
+/* A weight of the graph as it is given; plane: for a constant's, and read as long as the result. */
+mn_weight_src mn_weight_describe(const mn_graph *g, const mn_graph_weight *w, mn_plane *plane);
+
 /* Opens for the segment, streams, waits and seals. *out is the caller's (weights_free); kept_how:
  * MN_KEPT_* bits. After an error all threads have ended and everything is freed. The error is the
  * first one that says that the device is lost, else the error of the first failing weight in the

@@ -77,6 +77,9 @@ mn_status mn_placement_cut(mn_placement *p, const mn_model_graph *graph, mn_erro
         mn_free(list);
         return st;
     }
+    for (uint32_t k = 0; k < n; k++)
+        list[k].stream_group = 0;
+    p->stream.rows = 0;
     mn_free(p->segments);
     p->segments = list;
     p->n_segments = n;

@@ -525,6 +525,32 @@ static void explain_total(json_out *j, const mn_placement *p, uint32_t offer) {
     json_close(j);
 }
 
+/* Prompts whose experts a card computes; null: the CPU has none that could be. */
+static void explain_stream(json_out *j, const mn_placement *p) {
+    const mn_stream_plan *s = &p->stream;
+    if (!s->record) {
+        json_put_z(j, "streamed", NULL);
+        return;
+    }
+    json_put_object(j, "streamed");
+    explain_put_str(j, "device", s->record->name);
+    put_known(j, "rows", s->rows);
+    explain_put_str(j, "reason", s->why);
+    if (s->faster_from > 0 && s->faster_from < MN_STREAM_NEVER)
+        put_num(j, "faster_from", s->faster_from);
+    else
+        json_put_z(j, "faster_from", NULL);
+    json_put_uint(j, "layers", s->n_layers);
+    json_put_uint(j, "experts", s->group);
+    json_put_uint(j, "rooms", (uint64_t)s->n_rooms * s->n_kinds);
+    json_put_uint(j, "room_bytes", s->room_bytes);
+    json_put_uint(j, "need", s->need);
+    json_put_uint(j, "pinned", s->pinned);
+    if (s->rows)
+        put_num(j, "prompt_tokens_per_s", MN_PROMPT_ROWS * 1e6 / MN_MAX(s->prefill_us, 1e-3));
+    json_close(j);
+}
+
 static void placement(json_out *j, const mn_placement *p, const mn_model_graph *g) {
     if (!p->n_segments) {
         json_put_z(j, "placement", NULL);
@@ -540,6 +566,7 @@ static void placement(json_out *j, const mn_placement *p, const mn_model_graph *
     json_put_uint(j, "rows", (uint64_t)p->symbol_max[MN_SYM_TOKENS]);
     json_put_uint(j, "copies", p->n_copies);
     put_num(j, "copy_us", p->copy_us);
+    explain_stream(j, p);
     json_put_array(j, "options");
     for (uint32_t i = 0; i < p->n_options; i++)
         explain_option(j, &p->options[i]);

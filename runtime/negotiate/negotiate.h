@@ -64,6 +64,9 @@ typedef struct {
     /* "PATTERN=DEVICE,...": matrices whose names match are on that device; NULL or "": none */
     const char *tensor_devices;
     uint64_t device_memory; /* bytes of each device that is no CPU at most; 0 = what is free */
+    /* rows of a step from which on a card computes experts that a CPU has, which are copied to it;
+     * 0 = by the rates, and never in class exact; MN_EXPERTS_NONE = never */
+    uint32_t stream_rows;
     /* [n_passed_over] devices that auto and cpu do not ask, because they broke a claim */
     const mn_device_record *const *passed_over;
     uint32_t n_passed_over;
@@ -201,7 +204,27 @@ typedef struct {
     double decode_us, prefill_us; /* by the rates; one token, 512 tokens */
     double row_us;                /* of a step, per token, at the slowest: for its time limit */
     bool beside; /* the next one does not wait for it, so that both devices are at work */
+    /* experts of a layer that a card may compute, so many at a time (mn_stream_plan); 0: it does
+     * not */
+    int64_t stream_group;
 } mn_segment;
+
+/* Routed experts that a CPU has, computed on a card in steps of many rows: copied there through
+ * rooms for a few experts each (engine/stream.c). */
+#define MN_STREAM_ROOMS 4u /* at most, for each kind of layers */
+#define MN_STREAM_KINDS 4u
+typedef struct {
+    uint32_t rows;                  /* of a step from which on; 0: never, and why says why not */
+    uint32_t card;                  /* offer; of it: */
+    const mn_device_record *record; /* NULL: no segment could be streamed */
+    uint32_t n_rooms, n_kinds, n_layers, group; /* group: experts of a room */
+    uint32_t precision, row_grain;              /* of the programs */
+    uint64_t room_bytes, need; /* of the largest room; of the card, beside its segments */
+    uint64_t pinned;           /* of main memory */
+    double faster_from;        /* rows, by the rates; 0: not measured */
+    double prefill_us;         /* as in mn_placement */
+    char why[200];
+} mn_stream_plan;
 
 typedef struct {
     mn_offer *offers;
@@ -222,6 +245,7 @@ typedef struct {
     uint32_t n_copies; /* of tensors over segment boundaries, per step */
     /* of these copies within the score; of the whole, as mn_offer.score and as in mn_segment */
     double copy_us, score, decode_us, prefill_us;
+    mn_stream_plan stream; /* of mn_negotiate_streams */
 } mn_placement;
 
 /* Positions between snapshots of states within a text. */
@@ -266,8 +290,13 @@ typedef struct {
 mn_status mn_negotiate_divided(mn_registry *reg, const mn_model_graph **g,
                                const mn_divider *divider, const mn_request *req, mn_placement *out,
                                mn_error *err);
+/* streams.c: fills p->stream and stream_group of the segments. An error is out of memory of the
+ * host. */
+mn_status mn_negotiate_streams(mn_placement *p, const mn_model_graph *g, const mn_request *r,
+                               mn_error *err);
 /* cut.c: more segments, on the same devices: what a LINEAR or MOE_LINEAR reads is made by an
- * earlier one. A new segment keeps the estimates of the segment that it was part of. On an error p
+ * earlier one. A new segment keeps the estimates of the segment that it was part of; no experts are
+ * streamed. On an error p
  * is unchanged; MN_UNSUPPORTED: layers share keys and values. */
 mn_status mn_placement_cut(mn_placement *p, const mn_model_graph *g, mn_error *err);
 

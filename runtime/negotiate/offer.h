@@ -162,6 +162,20 @@ double mn_experts_share(const mn_graph *g, uint32_t node);
  * own: g's graph, as a plugin gets it. */
 double mn_experts_use(const mn_model_graph *g, const mn_graph *own, uint32_t node);
 
+/* ---- streams.c ------------------------------------------------------------------------------- */
+/* Microseconds of a layer's experts: all of them to the card; its launches; a row on the card, and
+ * on the CPU. */
+typedef struct {
+    double bus_us, launch_us, card_us, cpu_us;
+} mn_stream_times;
+#define MN_STREAM_NEVER 1e9
+/* The number of rows from which on the card is faster. */
+double mn_stream_rows(const mn_stream_times *t);
+/* Bytes that offer `card` should keep free to compute experts that offer `cpu` has, in prompts; 0:
+ * it would not compute them. */
+uint64_t mn_streams_reserve(mn_placement *p, uint32_t card, uint32_t cpu, const mn_model_graph *g,
+                            const mn_request *r);
+
 /* ---- rates.c --------------------------------------------------------------------------------- */
 /* Fills o->rates from the cache or by measuring (at most about 0.3 s per type), else from what the
  * plugin claims, with the reason. measure false: claims alone. Uses the device through a queue of

@@ -3,9 +3,9 @@
  *
  * A token reads all of a layer but its experts, and few of these: a byte of attention on a card
  * saves more time than a byte of experts. So a card that lacks memory gets everything else first,
- * then the experts of as many layers as fit. From the last layer on, for the first devices of a
- * list get the first layers. What was considered is listed in the placement, for the record; the
- * list belongs to it. */
+ * then the experts of as many layers as fit beside what prompts need (streams.c). From the last
+ * layer on, for the first devices of a list get the first layers. What was considered is listed in
+ * the placement, for the record; the list belongs to it. */
 #include "negotiate/choose.h"
 #include <stdio.h>
 #include <string.h>
@@ -183,8 +183,13 @@ mn_status mn_options_try(mn_chooser *c, const mn_order *w, mn_plan *plan) {
         return MN_OK;
     mn_options_forget(c);
     mn_status st = options_note(c, plan, cpu, 0, !plan->status);
+    mn_offer *card = mn_offer_at(c, w->at[0]);
+    const uint64_t reserve = mn_streams_reserve(c->p, w->at[0], cpu, c->g, c->r);
+    const bool fits = reserve < card->free_bytes;
+    card->free_bytes -= fits ? reserve : 0;
     for (uint32_t n = c->n_experts; n && !last && !st; n--)
         st = try_last(c, w, n, plan, &best_n, &last);
+    card->free_bytes += fits ? reserve : 0;
     if (!st)
         options_choose(c->p, best_n);
     return st;

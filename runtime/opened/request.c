@@ -123,6 +123,9 @@ static mn_status set_places(const mn_config *cfg, const mn_session_params *p, mn
         return mn_fail(err, MN_BAD_INPUT,
                        "n_cpu_moe is %u and n_gpu_experts %u: expected one of them", r->n_cpu_moe,
                        r->n_gpu_experts);
+    const int64_t n_rows = mn_config_get_int(cfg, "stream_experts");
+    if (n_rows >= 0)
+        r->stream_rows = n_rows ? (uint32_t)n_rows : MN_EXPERTS_NONE;
     r->tensor_devices =
         p->tensor_devices ? p->tensor_devices : mn_config_get_str(cfg, "tensor_devices");
     r->device_memory = p->device_memory;

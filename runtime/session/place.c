@@ -142,6 +142,8 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     s->n_placed++;
     mn_status st = choose_devices(s, err);
     if (!st)
+        st = mn_negotiate_streams(&s->placement, s->steps.graph, &s->request, err);
+    if (!st)
         st = describe_choice(s, err);
     if (st)
         return st;
