@@ -5,7 +5,8 @@
 # PART: devices kernels gemm attention (of many rows) state (operations with a state) sweep (products by numbers of rows) lost words (steps that take turns with another plugin) check golden forms models (folders and files of every form) encoders segments (cuda beside a plugin of two operations, and beside a CPU that has experts) batch adapters session (late
 # stops, forks, reuse) hybrid (sessions with states) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
-# memory another process holds) experts (the same of a model with experts: GPT_OSS, a GGUF file; skipped without it) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
+# memory another process holds) experts (the same of a model with experts: GPT_OSS, a GGUF file; skipped without it)
+# streamed (the CPU's experts computed on the card in prompts: fixtures; rates and the bus by GPT_OSS) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
 # ranks takes MINERVA_CUDA_REPEAT=4, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1. Bench, memory and split take their model
 # from the environment: TINYLLAMA, a GGUF file; without it bench is skipped, and the others take the storyteller.
 # FIXTURES: more fixtures than the repository has. Ends with the number of failures.
@@ -44,7 +45,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm attention state lost words check golden forms models encoders segments batch adapters session hybrid driver twice group_stub ranks_stub memory split memcheck racecheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm attention state lost words check golden forms models encoders segments batch adapters session hybrid driver twice group_stub ranks_stub memory split streamed memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -219,6 +220,33 @@ experts() {
     rm -f "$rows"*
     return $failed_rows
 }
+# The CPU's experts computed on the card in steps of two rows or more; then how fast, never and by the rates, at several sizes of a step.
+streamed() {
+    for n in cpu divided; do
+        export MINERVA_STREAM_EXPERTS=2
+        [ $n = cpu ] && export MINERVA_N_CPU_MOE=99 || export MINERVA_N_GPU_EXPERTS=2
+        golden cuda:0,cpu_simd fixture:gpt-oss fixture:gpt-oss-mxfp4 fixture:qwen3-next fixture:mixtral fixture:deepseek-v2 fixture:nemotron-h-moe
+        e=$?
+        unset MINERVA_STREAM_EXPERTS MINERVA_N_CPU_MOE MINERVA_N_GPU_EXPERTS
+        [ $e -eq 0 ] || return 1
+    done
+    for class in exact a16; do
+        MINERVA_STREAM_EXPERTS=2 compute-sanitizer --tool memcheck --error-exitcode 9 "$minerva" run -m "$here/tests/data/fixtures/gpt-oss-mxfp4" --prompt-ids 1,5,9,13,2,7 -n 4 \
+            --temp 0 --device cuda:0,cpu_simd --cpu-moe --precision "$class" >/dev/null || return 1
+    done
+    [ -n "${GPT_OSS:-}" ] || { echo "SKIP  rates: GPT_OSS is not set"; return 0; }
+    "$minerva" devices --explain -m "$GPT_OSS" --device cuda:0,cpu_simd --cpu-moe 2>/dev/null | grep streamed
+    echo "| stream_experts | rows | prompts, t/s |"
+    echo "|---|---|---|"
+    for rows in 64 128 256 512 2048; do
+        for from in 0 2 -1; do
+            MINERVA_STREAM_EXPERTS=$from "$minerva" bench -m "$GPT_OSS" -p "$rows" -n 0 -r 3 -b "$rows" --device cuda:0,cpu_simd --cpu-moe -o json 2>/dev/null | python3 -c '
+import json, statistics, sys
+for r in map(json.loads, sys.stdin):
+    print("| %s | %s | %.0f |" % (sys.argv[1], sys.argv[2], statistics.median(r["samples_ts"])))' "$from" "$rows" || return 1
+        done
+    done
+}
 # Each golden fixture by COMMAND... NAME, some at a time; what fails is shown.
 each_fixture() {
     said=$(mktemp -d)
@@ -300,7 +328,7 @@ for part in "$@"; do
         step scores "$build/tests/unit/test_scores" "$story"
         ;;
     hybrid) step hybrid "$build/tests/unit/test_hybrid" cuda:0 granite4-h qwen3-next falcon-h1 lfm2 mamba2 ;;
-    driver | twice | group | group_stub | ranks | ranks_stub | memory | split | experts | memcheck | racecheck) step "$part" "$part" ;;
+    driver | twice | group | group_stub | ranks | ranks_stub | memory | split | experts | streamed | memcheck | racecheck) step "$part" "$part" ;;
     bench)
         step "bench kernels" "$build/tests/kernels/bench_cuda"
         step "bench states" "$build/tests/kernels/cuda_state" bench

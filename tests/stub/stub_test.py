@@ -582,6 +582,104 @@ def test_run_memory_of_segments():
                 assert 0.97 * peak <= total["need"] <= 1.03 * peak, (name, flag, peak, total)
 
 
+def streamed_run(f, name, *flags, rows, code=0, **env):
+    """A prompt of 40 ids by gpu_toy and cpu_simd; the ids that follow, and the log."""
+    r = minerva("run", "-m", os.path.join(DATA, "fixtures", name), "--prompt-ids", ",".join(str(1 + 3 * i) for i in range(40)), "-n", "8", "--temp", "0",
+        "--precision", "exact", "--json", "-v", *flags, env=dict(f.env, MINERVA_STREAM_EXPERTS=str(rows), **env), code=code)
+    return r.json()["ids"], r.err
+
+
+def test_run_streamed():
+    """Experts in main memory that a card computes in steps of many rows: the ids are the CPU's alone, whatever the size of the steps and of the rooms' runs;
+    never with 0, in a step with fewer rows or with a profile; a layer of another form says why."""
+    with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
+        f.add(cli_test.plugin_files()["cpu_simd"])
+        toy = ["--device", "gpu_toy,cpu_simd"]
+        for name in "gpt-oss", "gpt-oss-mxfp4", "qwen3-next", "mixtral", "granite-moe", "deepseek-v2", "deepseek-v3", "dots1", "nemotron-h-moe", "phimoe", "lfm2-moe":
+            alone, _ = streamed_run(f, name, "--device", "cpu_simd", rows=2)
+            for place in ["--cpu-moe"], ["--n-gpu-experts", "2"], ["-ot", "_exps=cpu"]:
+                ids, log = streamed_run(f, name, *toy, *place, rows=2)
+                equal(ids, alone)
+                has(log, "streamed experts: 1 steps")
+        alone, _ = streamed_run(f, "mixtral", "--device", "cpu_simd", rows=2)
+        for batch in "7", "16":  # more pairs of a group than a run has: half of 4 experts, two for each row
+            ids, log = streamed_run(f, "mixtral", *toy, "--cpu-moe", rows=2, MINERVA_BATCH=batch)
+            equal(ids, alone)
+            has(log, "streamed experts: %d steps" % (-(-40 // int(batch))))
+        for rows in 0, 41, -1:  # -1: not in class exact
+            ids, log = streamed_run(f, "mixtral", *toy, "--cpu-moe", rows=rows)
+            equal(ids, alone)
+            assert "streamed experts: " not in log, log
+        for name, why in ("gemma4-moe", "operations that are none of theirs"), ("llama4", "their inputs are weighted"):
+            ids, log = streamed_run(f, name, *toy, "--cpu-moe", rows=2)
+            equal(ids, streamed_run(f, name, "--device", "cpu_simd", rows=2)[0])
+            has(log, "stream_experts has no effect: experts that cannot be streamed: " + why)
+        log = minerva("bench", "-m", os.path.join(DATA, "fixtures", "mixtral"), "-p", "16", "-n", "0", "-r", "1", "--profile", *toy, "--cpu-moe", "-v",
+            env=dict(f.env, MINERVA_STREAM_EXPERTS="2")).err
+        assert "compute the experts of 2 layers there" in log, log
+
+
+def test_run_streamed_lost():
+    """The card is lost while experts are copied to it and computed: the CPU goes on with the same ids."""
+    with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
+        f.add(cli_test.plugin_files()["cpu_simd"])
+        lost = 0
+        alone, _ = streamed_run(f, "gpt-oss", "--device", "cpu_simd", rows=2)
+        for after in range(130, 430, 37):
+            ids, log = streamed_run(f, "gpt-oss", "--device", "gpu_toy,cpu_simd", "--cpu-moe", rows=2, MINERVA_BATCH="8", MINERVA_GPU_TOY_LOST_AFTER=str(after))
+            equal(ids, alone)
+            lost += "the thread fell asleep" in log
+        assert lost >= 5, lost
+
+
+def test_run_streamed_memory():
+    """What `--explain` states of the card's memory is within 3 % of the most that was in use; a card without that memory computes without."""
+    with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
+        f.add(cli_test.plugin_files()["cpu_simd"])
+        env = dict(f.env, MINERVA_STREAM_EXPERTS="2")
+        for name in "gpt-oss", "qwen3-next", "mixtral":
+            for flag in (["--cpu-moe"], ["--n-gpu-experts", "2"]):
+                flags = ["-m", os.path.join(DATA, "fixtures", name), "--device", "gpu_toy,cpu_simd", "-c", "256", *flag]
+                placement = minerva("devices", "--explain", "--json", *flags, env=env).json()["placement"]
+                total = next(d for d in placement["devices"] if d["device"] == "gpu_toy:0")["need"]
+                streamed = placement["streamed"]
+                assert streamed["rows"] == 2 and not streamed["reason"] and streamed["layers"] >= 2 and 0 < streamed["pinned"] <= 1 << 30, streamed
+                log = minerva("run", *flags, "--prompt-ids", "1,2,3", "-n", "2", "-v", env=env).err
+                peak = int(re.search(r"toy: at most (\d+) bytes", log)[1])
+                need = total + streamed["need"]
+                assert 0.97 * peak <= need <= 1.03 * peak, (name, flag, peak, need)
+                short = [*flags, "--device-memory", str(need - 4096)]
+                without = minerva("devices", "--explain", "--json", *short, env=env).json()["placement"]["streamed"]
+                assert without["rows"] is None and "MB more for them" in without["reason"], without
+                has(minerva("run", *short, "--prompt-ids", "1,2,3", "-n", "1", env=env).err, "stream_experts has no effect: gpu_toy:0 needs ")
+
+
+def test_run_streamed_rates():
+    """From how many rows on is told by the rates: a card whose files of rates are made 10,000 times as fast, at two rates of its bus."""
+    def faster_from(gbps):
+        env = dict(f.env, XDG_CACHE_HOME=f.path + "/cache-%g" % gbps, MINERVA_THREADS="2")
+        ask = ["devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", "gpt-oss"), "--device", "gpu_toy,cpu_simd", "--cpu-moe"]
+        minerva(*ask, env=env)  # measures
+        for folder, _, names in os.walk(env["XDG_CACHE_HOME"]):
+            for name in names:
+                path = os.path.join(folder, name)
+                lines = open(path, encoding="utf-8", errors="replace").read().splitlines()
+                if not name.startswith("rates-"):
+                    continue
+                figures = [1, 0.001] if lines[-2].startswith("experts") else [9, 0.001, 1, 1, 1, gbps, 0.001]
+                if "toy" in lines[1]:
+                    figures = [1000, 10] if lines[-2].startswith("experts") else [1000, 10, 0.001, 1, 1, gbps, 0.001]
+                with open(path, "w", encoding="utf-8") as to:
+                    to.write("\n".join(lines[:-1]) + "\n" + " ".join(map(str, figures)) + "\n")
+        return minerva(*ask, env=env).json()["placement"]
+    with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
+        f.add(cli_test.plugin_files()["cpu_simd"])
+        slow, fast = faster_from(0.01), faster_from(0.1)
+        # a row of a layer: two of 8 experts; a byte of f32 is half a multiply-add, of which the CPU makes 0.0005 T in a second
+        assert abs(slow["streamed"]["faster_from"] / fast["streamed"]["faster_from"] / 10 - 1) < 0.01, (slow["streamed"], fast["streamed"])
+        has(slow["streamed"]["reason"], "in class exact")
+
+
 def test_run_expert_counts():
     """The most used experts are first: the ids stay those of the CPU alone, the halves of a layer are estimated by what they are used; files that do not fit are errors."""
     ids = " ".join(str(5 + i * i % 53) for i in range(512))

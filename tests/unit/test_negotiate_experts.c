@@ -1,6 +1,7 @@
 /* test_negotiate_experts.c -- models with experts on a card that lacks memory: which experts are
  * left to the CPU, what the user says of them, and how near the choice is to the best of all
  * placements. */
+#include "graph/stream.h"
 #include "negotiate/choose.h"
 #include "negotiate_fakes.h"
 #include <math.h>
@@ -498,6 +499,29 @@ static void test_rates_of_experts(void **state) {
     mn_placement_free(&p);
 }
 
+/* From how many rows on experts are copied to the card: their bytes against what the CPU takes for
+ * each row, and the launches against what the card gains with each. */
+static void test_rows_of_streamed(void **state) {
+    const mn_stream_times bus = {.bus_us = 1000, .launch_us = 1, .card_us = 1, .cpu_us = 10};
+    const mn_stream_times launches = {
+        .bus_us = 1000, .launch_us = 1800, .card_us = 1, .cpu_us = 10};
+    const mn_stream_times never = {.bus_us = 1, .launch_us = 1, .card_us = 10, .cpu_us = 10};
+    (void)state;
+    assert_true(fabs(mn_stream_rows(&bus) - 100) < 1e-9);
+    assert_true(fabs(mn_stream_rows(&launches) - 200) < 1e-9);
+    assert_true(mn_stream_rows(&never) == MN_STREAM_NEVER);
+}
+
+/* A group divides the number of experts, has at most the bytes, and is not all of them. */
+static void test_group_of_streamed(void **state) {
+    (void)state;
+    assert_int_equal(mn_stream_group(32, 32, 4), 4);
+    assert_int_equal(mn_stream_group(60, 60, 9), 6);
+    assert_int_equal(mn_stream_group(60, 60, 1000), 30);
+    assert_int_equal(mn_stream_group(7, 7, 100), 1);
+    assert_int_equal(mn_stream_group(8, 8e9, 1), 1);
+}
+
 /* Where choices were counted, each half of a layer computes what falls on its experts. */
 static void test_counted_experts(void **state) {
     static const double share[N_EXPERTS + 1] = {0, 0.5, 0.75, 0.8, 0.85, 0.9, 0.94, 0.97, 1};
@@ -664,6 +688,8 @@ int main(void) {
                                        cmocka_unit_test(test_sixty_divided),
                                        cmocka_unit_test(test_shared_scratch),
                                        cmocka_unit_test(test_rates_of_experts),
+                                       cmocka_unit_test(test_rows_of_streamed),
+                                       cmocka_unit_test(test_group_of_streamed),
                                        cmocka_unit_test(test_counted_experts)};
     return cmocka_run_group_tests(tests, fake_expert_graph, NULL);
 }
