@@ -83,7 +83,10 @@ static mn_status add_layer(mn_engine_stream *x, mn_engine *e, uint32_t k, mn_err
     for (uint32_t i = 0; i < l->graph.n_weights; i++)
         l->all[i] = mn_weight_describe(&e->graph->abi, l->graph.weight[i].all, &l->plane[i]);
     l->kind = kind_of(x, &l->graph);
-    x->n_items += (uint32_t)(l->graph.n_expert / l->graph.group);
+    if (l->graph.of_resident >= 0)
+        l->first = e->graph->division.n_first / (uint32_t)l->graph.group;
+    l->n_groups = (uint32_t)(l->graph.n_expert / l->graph.group) - l->first;
+    x->n_items += l->n_groups;
     x->layer_at[k] = ++x->n_layers;
     if (l->kind < x->n_kinds)
         return MN_OK;
@@ -165,7 +168,7 @@ static mn_status fill_first(mn_engine_stream *x, const mn_stream_layer *l, uint3
     if (!st)
         st = mn_event_settle(b, mn_stream_callee(x), MN_MOVES_NS(1), &room->event, err);
     x->trial_ns += mn_now_ns() - begin;
-    x->trial_bytes += mn_stream_bytes(l) / (uint64_t)(l->graph.n_expert / l->graph.group);
+    x->trial_bytes += mn_stream_bytes(l) / l->n_groups;
     return st;
 }
 

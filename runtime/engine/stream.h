@@ -54,6 +54,7 @@ typedef struct {
     mn_weight_src all[MN_STREAM_WEIGHTS];
     mn_plane plane[MN_STREAM_WEIGHTS]; /* of constants */
     const mn_transfer *chosen;
+    uint32_t first, n_groups; /* groups that are copied: others' experts are the card's already */
 } mn_stream_layer;
 
 typedef struct {
@@ -101,13 +102,14 @@ static inline const mn_callee *mn_stream_callee(const mn_engine_stream *x) {
     return mn_callee_of(mn_stream_card(x));
 }
 
-/* Of all experts of the layer, as stored. */
+/* Of the groups of the layer, as stored. */
 static inline uint64_t mn_stream_bytes(const mn_stream_layer *l) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < l->graph.n_weights; i++)
         if (l->graph.weight[i].all->source)
             sum += l->graph.weight[i].all->source->bytes;
-    return sum;
+    const uint64_t n_all = (uint64_t)(l->graph.n_expert / l->graph.group);
+    return sum / n_all * l->n_groups;
 }
 
 /* ---- stream_rooms.c -------------------------------------------------------------------------- */

@@ -75,12 +75,11 @@ static const mn_stream_layer *layer_of_item(const mn_engine_stream *x, uint32_t 
                                             uint32_t *group) {
     for (uint32_t i = 0; i < x->n_layers; i++) {
         const mn_stream_layer *l = &x->layers[i];
-        const uint32_t n = (uint32_t)(l->graph.n_expert / l->graph.group);
-        if (item < n) {
-            *group = item;
+        if (item < l->n_groups) {
+            *group = l->first + item;
             return l;
         }
-        item -= n;
+        item -= l->n_groups;
     }
     return NULL;
 }

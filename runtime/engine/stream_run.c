@@ -266,7 +266,7 @@ static mn_status finish_layer(const layer_run *r, mn_error *err) {
 static uint32_t items_before(const mn_engine_stream *x, const mn_stream_layer *l) {
     uint32_t n = 0;
     for (const mn_stream_layer *i = x->layers; i < l; i++)
-        n += (uint32_t)(i->graph.n_expert / i->graph.group);
+        n += i->n_groups;
     return n;
 }
 
@@ -289,9 +289,8 @@ mn_status mn_stream_run(mn_engine *e, uint32_t segment, const mn_engine_step *st
     r.chosen = chosen;
     const int64_t live = MN_MIN((int64_t)e->step_rows, rows);
     st = sort_pairs(x, e, l, r.chosen, live, r.symbols[MN_STREAM_ALL], err);
-    const uint32_t n = (uint32_t)(g->n_expert / g->group);
-    for (uint32_t i = 0, item = items_before(x, l); i < n && !st; i++, item++)
-        st = run_room(&r, &r.kind->room[item % x->n_rooms], i, err);
+    for (uint32_t i = 0, item = items_before(x, l); i < l->n_groups && !st; i++, item++)
+        st = run_room(&r, &r.kind->room[item % x->n_rooms], l->first + i, err);
     x->n_bytes += mn_stream_bytes(l);
     return st ? st : finish_layer(&r, err);
 }

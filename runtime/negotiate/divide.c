@@ -29,6 +29,7 @@ typedef struct {
     uint32_t n_layers;
     uint32_t card, cpu;          /* offers of the undivided placement */
     mn_placement best;           /* n_segments 0: none */
+    double best_score;           /* with streamed prompts */
     const mn_model_graph *graph; /* of the best */
     mn_option *options;          /* [n_options] what was tried */
     uint32_t n_options;
@@ -202,8 +203,10 @@ static uint64_t need_of_card(const divide_search *d, const mn_placement *p, cons
     return mn_need_total(&sum);
 }
 
+/* change_us: of a prompt, where the card computes experts of the CPU. */
 static mn_status divide_note(divide_search *d, const mn_placement *p, const mn_option *from,
-                             uint32_t k, uint64_t need, bool spills, mn_error *err) {
+                             uint32_t k, uint64_t need, bool spills, double change_us,
+                             mn_error *err) {
     const size_t n = d->n_options + 1u;
     mn_option *more = mn_realloc(d->options, n, sizeof *more);
     if (!more)
@@ -216,8 +219,8 @@ static mn_status divide_note(divide_search *d, const mn_placement *p, const mn_o
                                        .n_segments = p->n_segments,
                                        .n_copies = p->n_copies,
                                        .decode_us = p->decode_us,
-                                       .prefill_us = p->prefill_us,
-                                       .score = p->score,
+                                       .prefill_us = p->prefill_us + change_us,
+                                       .score = p->score + mn_score(0, change_us),
                                        .need = need,
                                        .room = from->room,
                                        .spills = spills};
@@ -243,9 +246,12 @@ static mn_status try_division(divide_search *d, const mn_option *from, uint32_t 
     if (mn_negotiate_kv(d->reg, g, &d->r, &p, NULL))
         return MN_OK;
     *need = need_of_card(d, &p, g, spills);
-    st = divide_note(d, &p, from, k, *need, *spills, err);
-    if (!st && !*spills && (!d->best.n_segments || p.score < d->best.score)) {
+    const double change_us = mn_streams_change(&p, g, &d->r);
+    const double score = p.score + mn_score(0, change_us);
+    st = divide_note(d, &p, from, k, *need, *spills, change_us, err);
+    if (!st && !*spills && (!d->best.n_segments || score < d->best_score)) {
         const mn_placement slower = d->best;
+        d->best_score = score;
         d->best = p;
         p = slower;
         d->graph = g;
@@ -308,9 +314,10 @@ static bool may_divide(const mn_model_graph *g, const mn_request *r, const mn_pl
 }
 
 /* A single device goes to a split only where that gains more than measuring may have got wrong. */
-static bool divide_gains(const mn_placement *best, const mn_placement *p) {
+static bool divide_gains(const divide_search *d, mn_placement *p) {
     const double wanted = p->n_segments > 1 ? 1 : MN_SPLIT_GAIN;
-    return best->n_segments && best->score * wanted < p->score;
+    const double score = p->score + mn_score(0, mn_streams_change(p, d->g, &d->r));
+    return d->best.n_segments && d->best_score * wanted < score;
 }
 
 /* What was tried joins the options of the placement. */
@@ -324,7 +331,7 @@ static mn_status join_options(const divide_search *d, mn_placement *from, mn_pla
     for (uint32_t i = 0; i < d->n_options; i++)
         all[from->n_options + i] = d->options[i];
     for (uint32_t i = 0; i < n && divided; i++)
-        all[i].chosen = all[i].divided && !all[i].spills && all[i].score <= to->score;
+        all[i].chosen = all[i].divided && !all[i].spills && all[i].score <= d->best_score;
     from->n_options = 0;
     mn_free(to->options);
     to->options = all;
@@ -334,7 +341,7 @@ static mn_status join_options(const divide_search *d, mn_placement *from, mn_pla
 
 static mn_status divide_settle(divide_search *d, const mn_model_graph **g, mn_placement *out,
                                mn_error *err) {
-    const bool gains = divide_gains(&d->best, out);
+    const bool gains = divide_gains(d, out);
     if (!d->n_options)
         return MN_OK;
     if (!gains)

@@ -171,10 +171,15 @@ typedef struct {
 #define MN_STREAM_NEVER 1e9
 /* The number of rows from which on the card is faster. */
 double mn_stream_rows(const mn_stream_times *t);
-/* Bytes that offer `card` should keep free to compute experts that offer `cpu` has, in prompts; 0:
- * it would not compute them. */
-uint64_t mn_streams_reserve(mn_placement *p, uint32_t card, uint32_t cpu, const mn_model_graph *g,
-                            const mn_request *r);
+/* What placements may expect that have some of the n ranges' experts on offer `cpu` and all else on
+ * offer `card`: bytes that the card should keep free; 0: it would not compute experts in prompts.
+ * change_us [n]: of a prompt of 512, by each of these layers that is the CPU's; 0: none. */
+uint64_t mn_streams_expect(mn_placement *p, uint32_t card, uint32_t cpu, const mn_model_graph *g,
+                           const mn_request *r, const mn_expert_range *ranges, uint32_t n,
+                           double *change_us);
+
+/* By how much streamed experts change the time of a prompt of 512 with the placement. */
+double mn_streams_change(mn_placement *p, const mn_model_graph *g, const mn_request *r);
 
 /* ---- rates.c --------------------------------------------------------------------------------- */
 /* Fills o->rates from the cache or by measuring (at most about 0.3 s per type), else from what the

@@ -112,9 +112,10 @@ void mn_options_forget(mn_chooser *c) {
     c->why_not[0] = 0;
 }
 
-/* Appends what came of a plan; n: layers whose experts are on the CPU. */
+/* Appends what came of a plan; n: layers whose experts are on the CPU; change_us: of a prompt,
+ * where a card computes them (streams.c). */
 static mn_status options_note(mn_chooser *c, const mn_plan *plan, uint32_t cpu, uint32_t n,
-                              bool spills) {
+                              bool spills, double change_us) {
     mn_placement *p = c->p;
     const size_t count = p->n_options + 1u;
     mn_option *more = mn_realloc(p->options, count, sizeof *more);
@@ -128,8 +129,8 @@ static mn_status options_note(mn_chooser *c, const mn_plan *plan, uint32_t cpu, 
                      .n_segments = plan->n_segments,
                      .n_copies = plan->copies.n_copies,
                      .decode_us = plan->decode_us,
-                     .prefill_us = plan->prefill_us,
-                     .score = plan->score,
+                     .prefill_us = plan->prefill_us + change_us,
+                     .score = plan->score + mn_score(0, change_us),
                      .spills = spills};
     if (plan->n_devices) {
         o->need = plan->used[0];
@@ -155,42 +156,66 @@ static bool options_spill(const mn_chooser *c, const mn_plan *plan, uint32_t cpu
     return n > pinned;
 }
 
-/* The experts of the last n layers on the CPU; *last: fewer do not fit either. */
-static mn_status try_last(mn_chooser *c, const mn_order *w, uint32_t n, mn_plan *best,
-                          uint32_t *best_n, bool *last) {
+/* What the search has found. */
+typedef struct {
+    mn_plan *plan; /* the best, which was there before the search at first */
+    double score;  /* of it, with streamed prompts */
+    uint32_t n;    /* layers whose experts it has on the CPU */
+    bool last;     /* fewer do not fit either */
+} best_option;
+
+/* The experts of the last n layers on the CPU. */
+static mn_status try_last(mn_chooser *c, const mn_order *w, uint32_t n, const double *change_us,
+                          best_option *best) {
     const uint32_t cpu = cpu_of(c, w);
     const uint32_t pinned = pin_experts(c, cpu, c->n_experts - n, n);
     mn_plan plan = {0};
+    double change = 0;
     mn_status st = plan_pinned(c, w, &plan);
-    *last = st || plan.status || options_spill(c, &plan, cpu, pinned);
+    best->last = st || plan.status || options_spill(c, &plan, cpu, pinned);
+    for (uint32_t i = c->n_experts - n; i < c->n_experts && !best->last; i++)
+        change += change_us[i];
     if (!st)
-        st = options_note(c, &plan, cpu, n, !plan.status && *last);
-    if (!st && !plan.status && (best->status || plan.score < best->score)) {
-        const mn_plan slower = *best;
-        *best = plan;
+        st = options_note(c, &plan, cpu, n, !plan.status && best->last, change);
+    const double score = plan.score + mn_score(0, change);
+    if (!st && !plan.status && (best->plan->status || score < best->score)) {
+        const mn_plan slower = *best->plan;
+        *best->plan = plan;
         plan = slower;
-        *best_n = n;
+        best->score = score;
+        best->n = n;
     }
     mn_plan_free(&plan);
     return st;
 }
 
+/* Beside what prompts need of the card. */
+static mn_status try_all(mn_chooser *c, const mn_order *w, uint32_t cpu, const double *change_us,
+                         uint64_t reserve, mn_plan *plan) {
+    best_option best = {.plan = plan, .score = plan->score};
+    mn_offer *card = mn_offer_at(c, w->at[0]);
+    const uint64_t kept = reserve < card->free_bytes ? reserve : 0;
+    mn_status st = options_note(c, plan, cpu, 0, !plan->status, 0);
+    card->free_bytes -= kept;
+    for (uint32_t n = c->n_experts; n && !best.last && !st; n--)
+        st = try_last(c, w, n, change_us, &best);
+    card->free_bytes += kept;
+    if (!st)
+        options_choose(c->p, best.n);
+    return st;
+}
+
 mn_status mn_options_try(mn_chooser *c, const mn_order *w, mn_plan *plan) {
-    uint32_t best_n = 0;
-    bool last = false;
     const uint32_t cpu = cpu_of(c, w);
     if (!c->n_experts || mn_experts_are_fixed(c) || w->n < 2 || cpu == MN_NO_OFFER)
         return MN_OK;
+    double *change_us = mn_calloc(c->n_experts, sizeof *change_us);
+    if (!change_us)
+        return mn_fail_memory(c->err, c->n_experts * sizeof *change_us);
     mn_options_forget(c);
-    mn_status st = options_note(c, plan, cpu, 0, !plan->status);
-    mn_offer *card = mn_offer_at(c, w->at[0]);
-    const uint64_t reserve = mn_streams_reserve(c->p, w->at[0], cpu, c->g, c->r);
-    const bool fits = reserve < card->free_bytes;
-    card->free_bytes -= fits ? reserve : 0;
-    for (uint32_t n = c->n_experts; n && !last && !st; n--)
-        st = try_last(c, w, n, plan, &best_n, &last);
-    card->free_bytes += fits ? reserve : 0;
-    if (!st)
-        options_choose(c->p, best_n);
+    const uint64_t reserve =
+        mn_streams_expect(c->p, w->at[0], cpu, c->g, c->r, c->experts, c->n_experts, change_us);
+    const mn_status st = try_all(c, w, cpu, change_us, reserve, plan);
+    mn_free(change_us);
     return st;
 }

@@ -168,26 +168,49 @@ static double rate_to_card(const stream_search *s, const mn_offer *cpu) {
     return MN_MIN(MN_MIN(one * s->plan->n_rooms, MN_MAX(bus, one)), memory);
 }
 
-/* Of the layer: rows from which on the card is faster, and how long it takes for a prompt. */
-static void add_times(stream_search *s, const mn_segment *cpu, const mn_stream_graph *g,
-                      double bytes) {
-    const mn_offer *o = &s->p->offers[cpu->offer];
+/* The share of the groups that are copied: of divided layers those with experts of the CPU. */
+static double copied_share(const stream_search *s, const mn_stream_graph *g) {
+    const int64_t first = g->of_resident < 0 ? 0 : s->g->division.n_first / g->group;
+    return 1 - (double)(first * g->group) / (double)g->n_expert;
+}
+
+/* Times of the layer's experts; cpu: the segment that has them. false: a rate is missing. */
+static bool times_of(const stream_search *s, const mn_segment *cpu, const mn_stream_graph *g,
+                     double bytes, mn_stream_times *t) {
     mn_segment card = {.node_lo = cpu->node_lo, .node_hi = cpu->node_hi, .offer = s->plan->card};
-    const double rate = rate_to_card(s, o);
-    if (rate <= 0) {
-        s->rows = 0;
-        return;
-    }
+    const double rate = rate_to_card(s, &s->p->offers[cpu->offer]);
+    if (rate <= 0)
+        return false;
     mn_segment_time(card_of(s), s->g, &card);
-    const double n_groups = (double)(g->n_expert / g->group);
-    const mn_stream_times t = {
-        .bus_us = bytes / rate * 1e-3,
+    const double share = copied_share(s, g);
+    const double n_groups = share * (double)(g->n_expert / g->group);
+    *t = (mn_stream_times){
+        .bus_us = share * bytes / rate * 1e-3,
         .launch_us = n_groups * (g->n_product + 2) * card_of(s)->rates.node_us,
         .card_us = card.prefill_us / MN_PROMPT_ROWS,
         .cpu_us = cpu->prefill_us / MN_PROMPT_ROWS,
     };
+    return true;
+}
+
+/* Of a prompt's time, if the card computes them: each of its steps has all experts copied. */
+static double change_by(const stream_search *s, const mn_stream_times *t) {
+    const double rows = MN_MIN((double)s->max_rows, MN_PROMPT_ROWS);
+    const double n_steps = MN_PROMPT_ROWS / MN_MAX(rows, 1);
+    const double card_us = t->launch_us + rows * t->card_us;
+    return n_steps * MN_MAX(t->bus_us, card_us) - MN_PROMPT_ROWS * t->cpu_us;
+}
+
+/* Of the layer: rows from which on the card is faster, and how long it takes for a prompt. */
+static void add_times(stream_search *s, const mn_segment *cpu, const mn_stream_graph *g,
+                      double bytes) {
+    mn_stream_times t;
+    if (!times_of(s, cpu, g, bytes, &t)) {
+        s->rows = 0;
+        return;
+    }
     s->rows = MN_MAX(s->rows, mn_stream_rows(&t));
-    s->change_us += MN_MAX(t.bus_us, t.launch_us + card.prefill_us) - cpu->prefill_us;
+    s->change_us += change_by(s, &t);
 }
 
 double mn_stream_rows(const mn_stream_times *t) {
@@ -324,34 +347,56 @@ mn_status mn_negotiate_streams(mn_placement *p, const mn_model_graph *g, const m
         return st;
     st = search(&s, ranges, n, err);
     mn_free(ranges);
-    const bool asked = r->stream_rows && s.plan->record && !(r->flags & MN_REQUEST_EXPLAIN);
+    const uint32_t silent = MN_REQUEST_EXPLAIN | MN_REQUEST_AGAIN;
+    const bool asked = r->stream_rows && s.plan->record && !(r->flags & silent);
     if (!st && asked && !s.plan->rows)
         mn_log(MN_LOG_WARN, "stream_experts has no effect: %s", s.plan->why);
     return st;
 }
 
-uint64_t mn_streams_reserve(mn_placement *p, uint32_t card, uint32_t cpu, const mn_model_graph *g,
-                            const mn_request *r) {
-    mn_stream_plan plan = {.n_rooms = rooms_for(r), .card = card};
-    stream_search s = {.p = p, .g = g, .r = r, .plan = &plan, .max_rows = r->n_batch};
+/* Of each layer's experts, on both devices: fills change_us, and s->rows. false: the card cannot
+ * have some, or a rate is missing. */
+static bool expect_layers(stream_search *s, uint32_t cpu, const mn_expert_range *ranges, uint32_t n,
+                          double *change_us) {
     mn_error unsaid = MN_ERROR_INIT;
-    mn_expert_range *ranges;
-    uint32_t n;
-    const bool by_rates = !r->stream_rows;
-    if (r->stream_rows == MN_EXPERTS_NONE || card == cpu ||
-        (by_rates && p->offers[card].precision == MN_PRECISION_EXACT) ||
-        (by_rates && rate_to_card(&s, &p->offers[cpu]) <= 0) ||
-        mn_expert_ranges(&g->abi, &ranges, &n, &unsaid))
-        return 0;
     bool can = true;
     for (uint32_t i = 0; i < n && can; i++) {
-        mn_stream_graph one;
+        const mn_node_range nodes = {ranges[i].lo, ranges[i].hi};
+        mn_segment here = {.node_lo = nodes.lo, .node_hi = nodes.hi, .offer = cpu};
+        mn_stream_graph g;
+        mn_stream_times t = {0};
         double bytes;
-        ask_layer(&s, (mn_node_range){ranges[i].lo, ranges[i].hi}, &one, &bytes, &can, &unsaid);
-        mn_stream_graph_free(&one);
+        ask_layer(s, nodes, &g, &bytes, &can, &unsaid);
+        mn_segment_time(&s->p->offers[cpu], s->g, &here);
+        can = can && times_of(s, &here, &g, bytes, &t);
+        s->rows = can ? MN_MAX(s->rows, mn_stream_rows(&t)) : 0;
+        change_us[i] = can ? change_by(s, &t) : 0;
+        mn_stream_graph_free(&g);
     }
-    mn_free(ranges);
-    if (!can || !n)
+    return can;
+}
+
+uint64_t mn_streams_expect(mn_placement *p, uint32_t card, uint32_t cpu, const mn_model_graph *g,
+                           const mn_request *r, const mn_expert_range *ranges, uint32_t n,
+                           double *change_us) {
+    mn_stream_plan plan = {.n_rooms = rooms_for(r), .card = card};
+    stream_search s = {.p = p, .g = g, .r = r, .plan = &plan, .max_rows = r->n_batch};
+    const bool by_rates = !r->stream_rows;
+    const bool is_exact = p->offers[card].precision == MN_PRECISION_EXACT;
+    const bool never = r->stream_rows == MN_EXPERTS_NONE || card == cpu || (by_rates && is_exact);
+    const bool can = n && !never && expect_layers(&s, cpu, ranges, n, change_us);
+    const double from = by_rates ? s.rows : r->stream_rows;
+    const bool some = can && from <= (double)s.max_rows;
+    for (uint32_t i = 0; i < n && !(some && from <= MN_PROMPT_ROWS); i++)
+        change_us[i] = 0;
+    if (!some)
         return 0;
     return plan.need + (mn_device_shares_scratch(p->offers[card].record) ? 0 : s.scratch);
+}
+
+double mn_streams_change(mn_placement *p, const mn_model_graph *g, const mn_request *r) {
+    mn_error unsaid = MN_ERROR_INIT;
+    if (mn_negotiate_streams(p, g, r, &unsaid) || !p->stream.rows)
+        return 0;
+    return p->stream.prefill_us - p->prefill_us;
 }

@@ -52,7 +52,10 @@ MUTANTS = [
     ("runtime/negotiate/offer.c", "c->contract >= node->contract", "c->contract > node->contract", ["negotiate"], "a contract's own version is too old"),
     ("runtime/negotiate/crossing.c", "+= bytes - p->bytes;", "+= 0;", ["negotiate_split"], "tensors that cross need no room"),
     ("runtime/negotiate/crossing.c", "p->last >= c->first", "p->last > c->first", ["golden experts 99"], "memory has the next tensor while the last one is read"),
-    ("runtime/negotiate/options.c", "plan.score < best->score", "plan.score > best->score", ["negotiate_experts"], "the slowest placement of experts is chosen"),
+    ("runtime/negotiate/options.c", "score < best->score", "score > best->score", ["negotiate_experts"], "the slowest placement of experts is chosen"),
+    ("runtime/negotiate/streams.c", "bus_us = share * bytes / rate", "bus_us = share / rate", ["stub run"], "experts are copied in no time"),
+    ("runtime/engine/stream_run.c", "pair / (int32_t)g->n_chosen;", "pair;", ["golden streamed gpu_toy"], "streamed experts read other rows"),
+    ("runtime/engine/stream_rooms.c", "(uint64_t)lo * (uint64_t)p->stride[0];", "0 * (uint64_t)lo;", ["golden streamed gpu_toy"], "the first experts are in all rooms"),
     ("runtime/negotiate/rates.c", "out[n - 1].bytes < total / 20", "out[n - 1].bytes < total / 2", ["cli devices"], "types with a large share are not measured"),
     # runtime/registry
     ("runtime/registry/note.c", "if (end > n)", "if (end > n + 1)", ["note"], "a note reaches a byte over its segment"),

@@ -655,29 +655,35 @@ def test_run_streamed_memory():
 
 
 def test_run_streamed_rates():
-    """From how many rows on is told by the rates: a card whose files of rates are made 10,000 times as fast, at two rates of its bus."""
-    def faster_from(gbps):
-        env = dict(f.env, XDG_CACHE_HOME=f.path + "/cache-%g" % gbps, MINERVA_THREADS="2")
-        ask = ["devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", "gpt-oss"), "--device", "gpu_toy,cpu_simd", "--cpu-moe"]
-        minerva(*ask, env=env)  # measures
-        for folder, _, names in os.walk(env["XDG_CACHE_HOME"]):
-            for name in names:
+    """From how many rows on is told by the rates: a card whose files of rates are made 10,000 times as fast, at two rates of its bus. Where memory is short, a
+    placement with experts on the CPU counts their prompts as the card computes them, and another one may be the fastest."""
+    ask = ["devices", "--explain", "--json", "-m", os.path.join(DATA, "fixtures", "gpt-oss"), "--device", "gpu_toy,cpu_simd"]
+    def explained(gbps, *flags, rows=-1):
+        env = dict(f.env, XDG_CACHE_HOME=f.path + "/cache-%g" % gbps, MINERVA_THREADS="2", MINERVA_BATCH="64", MINERVA_STREAM_EXPERTS=str(rows))
+        return minerva(*ask, *flags, env=env).json()["placement"]
+    def set_rates(gbps):
+        explained(gbps, "--cpu-moe")  # measures
+        for folder, _, names in os.walk(f.path + "/cache-%g" % gbps):
+            for name in (name for name in names if name.startswith("rates-")):
                 path = os.path.join(folder, name)
-                lines = open(path, encoding="utf-8", errors="replace").read().splitlines()
-                if not name.startswith("rates-"):
-                    continue
-                figures = [1, 0.001] if lines[-2].startswith("experts") else [9, 0.001, 1, 1, 1, gbps, 0.001]
-                if "toy" in lines[1]:
-                    figures = [1000, 10] if lines[-2].startswith("experts") else [1000, 10, 0.001, 1, 1, gbps, 0.001]
+                with open(path, encoding="utf-8", errors="replace") as was:
+                    lines = was.read().splitlines()
+                of_experts, gb, tera, node = lines[-2].startswith("experts"), *((1000, 10, 0.001) if "toy" in lines[1] else (9, 0.001, 1))
                 with open(path, "w", encoding="utf-8") as to:
-                    to.write("\n".join(lines[:-1]) + "\n" + " ".join(map(str, figures)) + "\n")
-        return minerva(*ask, env=env).json()["placement"]
+                    to.write("\n".join([*lines[:-1], " ".join(map(str, [gb, tera] if of_experts else [gb, tera, node, 1, 1, gbps, 0.001]))]) + "\n")
     with only(STUBS + "/gpu_toy/gpu_toy.so") as f:
         f.add(cli_test.plugin_files()["cpu_simd"])
-        slow, fast = faster_from(0.01), faster_from(0.1)
-        # a row of a layer: two of 8 experts; a byte of f32 is half a multiply-add, of which the CPU makes 0.0005 T in a second
-        assert abs(slow["streamed"]["faster_from"] / fast["streamed"]["faster_from"] / 10 - 1) < 0.01, (slow["streamed"], fast["streamed"])
-        has(slow["streamed"]["reason"], "in class exact")
+        for gbps in 0.01, 0.1, 10:
+            set_rates(gbps)
+        slow, fast = (explained(gbps, "--cpu-moe")["streamed"] for gbps in (0.01, 0.1))
+        assert abs(slow["faster_from"] / fast["faster_from"] / 10 - 1) < 0.01, (slow, fast)
+        has(slow["reason"], "in class exact")
+        whole = next(d["need"] for d in explained(10, "-c", "256")["devices"] if d["device"] == "gpu_toy:0")
+        never, streamed = (explained(10, "-c", "256", "--device-memory", str(whole * 3 // 4), rows=rows)["options"] for rows in (0, 2))
+        pace = [{o["experts_on_cpu"]: o["prompt_tokens_per_s"] for o in options if not o["whole_layers"] and not o["divided"]} for options in (never, streamed)]
+        assert pace[1] and all(pace[1][n] > 2 * pace[0][n] for n in pace[1] if n in pace[0]), (never, streamed)
+        best = [min(options, key=lambda o: o["us_per_token"]) for options in (never, streamed)]
+        assert best[0]["experts_on_cpu"] < best[1]["experts_on_cpu"] and best[1]["chosen"], best
 
 
 def test_run_expert_counts():
