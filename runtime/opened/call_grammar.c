@@ -27,12 +27,23 @@ typedef struct {
     uint32_t n_heads;      /* tags for each tool: ways in which Harmony may begin a call, else 1 */
 } builder;
 
-/* A mark as the vocabulary spells it, appended. */
+static bool is_control(const builder *b, const char *piece) {
+    const int32_t id = mn_tokenizer_find(b->m->tokenizer, mn_str_of(piece));
+    return id >= 0 && mn_tokenizer_is_special(b->m->tokenizer, id);
+}
+
+/* A mark as the vocabulary spells it, appended: it may be a control token, or have some. */
 static void put_mark(const builder *b, mn_text *out, const char *mark) {
-    const int32_t id = mn_tokenizer_find(b->m->tokenizer, mn_str_of(mark));
-    if (id >= 0 && mn_tokenizer_is_special(b->m->tokenizer, id))
+    const char *const *tokens = b->style->tokens;
+    const bool whole = is_control(b, mark);
+    if (whole)
         mn_text_put(out, MN_CONTROL_BYTE, 1);
-    mn_text_puts(out, mark);
+    for (const char *at = mark; *at; at++) {
+        for (int i = 0; i < 2 && tokens && tokens[i] && !whole; i++)
+            if (!strncmp(at, tokens[i], strlen(tokens[i])) && is_control(b, tokens[i]))
+                mn_text_put(out, MN_CONTROL_BYTE, 1);
+        mn_text_put(out, at, 1);
+    }
 }
 
 /* The text, kept; out is empty again. */

@@ -22,6 +22,10 @@ FORMS = {
     "kimi": ("<|tool_calls_section_begin|><|tool_call_begin|>", ["<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
                                                                   "<|tool_calls_section_end|>"]),
     "deepseek": ("<｜tool▁calls▁begin｜>", ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"]),
+    "dsml": ("｜DSML｜", ["｜DSML｜"]),
+    "gemma4": ("<|tool_call>call:", ["<|tool_call>", "<tool_call|>", '<|"|>']),
+    "functiongemma": ("<start_function_call>", ["<start_function_call>", "<end_function_call>", "<escape>"]),
+    "internlm": ("<|action_start|>", ["<|action_start|>", "<|plugin|>", "<|action_end|>"]),
     "lfm2": ("<|tool_call_start|>[", ["<|tool_call_start|>", "<|tool_call_end|>"]),
     "olmo3": ("<function_calls>", []),
     "llama4": ("[func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)]", ["<|python_start|>", "<|python_end|>"]),
@@ -36,7 +40,7 @@ FORMS = {
 }
 OPENS = {"": "", "think": "<think>\n", ">>>": ">>>", "recipient": "<|from|>assistant\n<|recipient|>", "harmony": "<|start|>assistant"}
 USUAL = {"functionary-3.2": ">>>", "functionary-2": "recipient", "harmony": "harmony"}
-TOKENS_ONLY = ["harmony", "deepseek"]  # of DeepSeek's marks a limit may leave half a character
+TOKENS_ONLY = ["harmony", "deepseek", "dsml"]  # of DeepSeek's marks a limit may leave half a character
 
 LOG1, PING = ("log", {"day": 1}), ("ping", {})
 H, T = "hermes", "qwen3-coder"
@@ -64,6 +68,19 @@ def deepseek(*calls):
 
 def old_deepseek(name, arguments):
     return "function<｜tool▁sep｜>%s\n```json\n%s\n```" % (name, arguments)
+
+
+def dsml(*calls, mark="function_calls"):
+    tag = '<｜DSML｜parameter name="%s"%s>%s</｜DSML｜parameter>\n'
+    inner = "".join('<｜DSML｜invoke name="%s">\n%s</｜DSML｜invoke>\n' % (n, "".join(tag % p for p in parameters)) for n, *parameters in calls)
+    return "<｜DSML｜%s>\n%s</｜DSML｜%s>" % (mark, inner, mark)
+
+
+DAY1 = ("day", ' string="false"', "1")
+
+
+def gemma4(*calls, quote='<|"|>'):
+    return "".join("<|tool_call>call:%s<tool_call|>" % c.replace("~", quote) for c in calls)
 
 
 # fmt: off
@@ -192,6 +209,38 @@ ROWS = [
     ("deepseek", "no arguments", deepseek("ping<｜tool▁sep｜>"), dict(calls=[PING])),
     ("deepseek", "a brace too few", deepseek('log<｜tool▁sep｜>{"day": 1'), dict(calls=[LOG1])),
     ("deepseek", "no ends", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>" + old_deepseek("log", '{"text": "a\\nb"}'), dict(calls=[("log", {"text": "a\nb"})])),
+    # ---- DeepSeek V3.2
+    ("dsml", "a call", dsml(("log", DAY1)), dict(calls=[LOG1])),
+    ("dsml", "text, then two calls", "I look.\n\n" + dsml(("log", DAY1), ("ping",)), dict(content="I look.", calls=[LOG1, PING])),
+    ("dsml", "a string that looks like a number, white space kept", dsml(("log", ("text", ' string="true"', "1"), ("tags", ' string="false"', '["a", {"b": null}]'))),
+     dict(calls=[("log", {"text": "1", "tags": ["a", {"b": None}]})])),
+    ("dsml", "a string under a parameter that is none", dsml(("log", ("day", ' string="true"', "1"))), dict(calls=[("log", {"day": "1"})])),
+    ("dsml", "a string with tags and line breaks", dsml(("log", ("text", ' string="true"', ' <b>\n"a"\\ '))), dict(calls=[("log", {"text": ' <b>\n"a"\\ '})])),
+    ("dsml", "no attribute", dsml(("log", ("day", "", "1"), ("text", "", "1"))), dict(calls=[("log", {"day": 1, "text": "1"})])),
+    ("dsml", "the mark of V4", dsml(("ping",), mark="tool_calls"), dict(calls=[PING])),
+    ("dsml", "an object in the tag of the function", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="log">\n{"day": 1}\n</｜DSML｜invoke>\n</｜DSML｜function_calls>', dict(calls=[LOG1])),
+    ("dsml", "no ends", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="log">\n<｜DSML｜parameter name="text" string="true">half', dict(calls=[("log", {"text": "half"})])),
+    ("dsml", "text behind", dsml(("ping",)) + "Done.", dict(content="Done.", calls=[PING])),
+    # ---- Gemma 4, FunctionGemma
+    ("gemma4", "a call", gemma4("log{day:1}"), dict(calls=[LOG1])),
+    ("gemma4", "text, then two calls", "I look." + gemma4("log{day:1,text:~a~}", "ping{}"), dict(content="I look.", calls=[("log", {"day": 1, "text": "a"}), PING])),
+    ("gemma4", "lists, objects, words", gemma4("log{on:true,tags:[~x~,{k:~v~,n:-1.5},null]}"), dict(calls=[("log", {"on": True, "tags": ["x", {"k": "v", "n": -1.5}, None]})])),
+    ("gemma4", "every byte of a string means itself", gemma4('log{text:~"a"\\n,\n}<| <tool_call> {b:~}'), dict(calls=[("log", {"text": '"a"\\n,\n}<| <tool_call> {b:'})])),
+    ("gemma4", "keys between marks", gemma4("log{~text~:~a~}"), dict(calls=[("log", {"text": "a"})])),
+    ("gemma4", "JSON", '<|tool_call>call:log{"day": 1, "text": "a\\n<"}<tool_call|>', dict(calls=[("log", {"day": 1, "text": "a\n<"})])),
+    ("gemma4", "a brace too few", gemma4("log{day:1"), dict(calls=[LOG1])),
+    ("gemma4", "a brace too many, text behind", gemma4("log{day:1}}") + "Done.", dict(content="Done.", calls=[LOG1])),
+    ("gemma4", "no arguments", gemma4("ping"), dict(calls=[PING])),
+    ("gemma4", "no prefix, white space", "<|tool_call>log {day: 1, text: <|\"|>a<|\"|>}<tool_call|>", dict(calls=[("log", {"day": 1, "text": "a"})])),
+    ("gemma4", "the end of the answer inside of a string", '<|tool_call>call:log{text:<|"|>half', dict(calls=[("log", {"text": "half"})])),
+    ("gemma4", "the mark alone: text", "a <|tool_call> b", dict(content="a <|tool_call> b", cut=False)),
+    ("functiongemma", "a call", "<start_function_call>call:log{day:1,text:<escape>a b<escape>}<end_function_call>", dict(calls=[("log", {"day": 1, "text": "a b"})])),
+    # ---- InternLM 2.5 and 3
+    ("internlm", "a call", "<|action_start|><|plugin|>\n" + call("log", '{"day": 1}', "parameters") + "<|action_end|>", dict(calls=[LOG1])),
+    ("internlm", "text, then two calls", "I look." + "".join("<|action_start|><|plugin|>" + c + "<|action_end|>\n" for c in (call("log", '{"day": 1}'), call("ping", "{}", "parameters"))),
+     dict(content="I look.", calls=[LOG1, PING])),
+    ("internlm", "no end", "<|action_start|><|plugin|>\n" + call("log", '{"day": 1'), dict(calls=[LOG1])),
+    ("internlm", "the interpreter's code: text", "<|action_start|><|interpreter|>\n1 + 1", dict(content="<|action_start|><|interpreter|>\n1 + 1", cut=False)),
     # ---- Python: LFM2, OLMo 3, Llama 4
     ("lfm2", "a call", '<|tool_call_start|>[log(day=1, text="a")]<|tool_call_end|>', dict(calls=[("log", {"day": 1, "text": "a"})])),
     ("lfm2", "text around two calls", 'I look.<|tool_call_start|>[log(day=1), ping()]<|tool_call_end|>Done.', dict(content="I look.Done.", calls=[LOG1, PING])),
@@ -215,6 +264,9 @@ ROWS = [
     ("nemotron", "no end", "<TOOLCALL>[" + call("log", '{"day": 1}'), dict(calls=[LOG1])),
     ("glm", "keys and values", "<tool_call>log\n<arg_key>day</arg_key>\n<arg_value>1</arg_value>\n<arg_key>text</arg_key>\n<arg_value>a\nb</arg_value>\n</tool_call>", dict(calls=[("log", {"day": 1, "text": "a\nb"})])),
     ("glm", "two calls, no arguments", "I look.\n<tool_call>ping\n</tool_call>\n<tool_call>log\n<arg_key>day</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", dict(content="I look.", calls=[PING, LOG1])),
+    ("glm", "no arguments of a tool that has some", "<tool_call>log\n</tool_call>", dict(calls=[("log", {})])),
+    ("glm", "a name and no end", "<tool_call>log\n<tool_call>ping", dict(calls=[("log", {}), PING], cut=False)),
+    ("glm", "a name that is no tool, no end: text", "<tool_call>Ghent\n", dict(content="<tool_call>Ghent\n", cut=False)),
     ("minimax", "two calls in a mark", '<minimax:tool_call>\n<invoke name="log">\n<parameter name="day">1</parameter>\n</invoke>\n<invoke name="ping">\n</invoke>\n</minimax:tool_call>', dict(calls=[LOG1, PING])),
     ("seed-oss", "a call", "<seed:tool_call>\n<function=log>\n<parameter=day>1</parameter>\n</function>\n</seed:tool_call>", dict(calls=[LOG1])),
     ("hunyuan", "a list", "<tool_calls>[" + call("log", '{"day": 1}') + "]</tool_calls>", dict(calls=[LOG1])),

@@ -3,6 +3,12 @@
 #include "text/chat/call_families.h"
 #include <string.h>
 
+/* A mark of DeepSeek's: <｜a▁b▁c｜>, and the token in those of V3.2: ｜DSML｜. */
+#define DEEPSEEK_BAR "\xef\xbd\x9c"
+#define DEEPSEEK_GAP "\xe2\x96\x81"
+#define DEEPSEEK(a, b, c) "<" DEEPSEEK_BAR a DEEPSEEK_GAP b DEEPSEEK_GAP c DEEPSEEK_BAR ">"
+#define DSML DEEPSEEK_BAR "DSML" DEEPSEEK_BAR
+
 /* Qwen3-Coder and its successors, functionary, Llama 3.1 */
 static const mn_call_words function_words = {.function = "<function=",
                                              .function_end = "</function>",
@@ -15,15 +21,16 @@ static const mn_call_words invoke_words = {.function = "<invoke name=",
                                            .parameter = "<parameter name=",
                                            .key_end = ">",
                                            .value_end = "</parameter>"};
+static const mn_call_words dsml_words = {.function = "<" DSML "invoke name=",
+                                         .function_end = "</" DSML "invoke>",
+                                         .parameter = "<" DSML "parameter name=",
+                                         .key_end = ">",
+                                         .value_end = "</" DSML "parameter>",
+                                         .typed = true};
 static const mn_call_words arg_words = {.parameter = "<arg_key>",
                                         .key_end = "</arg_key>",
                                         .value = "<arg_value>",
                                         .value_end = "</arg_value>"};
-
-/* A mark of DeepSeek's: <｜a▁b▁c｜>. */
-#define DEEPSEEK_BAR "\xef\xbd\x9c"
-#define DEEPSEEK_GAP "\xe2\x96\x81"
-#define DEEPSEEK(a, b, c) "<" DEEPSEEK_BAR a DEEPSEEK_GAP b DEEPSEEK_GAP c DEEPSEEK_BAR ">"
 
 /* The first whose mark is in the template, else in the vocabulary: models that were tuned with
  * another template keep the vocabulary of their parents. */
@@ -38,6 +45,35 @@ static const mn_call_family families[] = {
      .named = true,
      .nested = true,
      .numbered = true},
+    /* DeepSeek V3.2: tags, several calls in one mark; later <...tool_calls>. Where a grammar asks
+     * for calls, an object is in the tag of the function */
+    {.opens = {"<" DSML "function_calls>", "<" DSML "tool_calls>"},
+     .closes = {"</" DSML "function_calls>", "</" DSML "tool_calls>"},
+     .hint = DSML,
+     .hinted = true,
+     .tokens = {DSML},
+     .words = &dsml_words},
+    /* Gemma 4: <|tool_call>call:NAME{key:<|"|>text<|"|>,key:1}<tool_call|>; where a grammar asks
+     * for calls, the object is JSON, here and below */
+    {.opens = {"<|tool_call>"},
+     .closes = {"<tool_call|>"},
+     .before = "call:",
+     .quote = "<|\"|>",
+     .named = true},
+    /* FunctionGemma */
+    {.opens = {"<start_function_call>"},
+     .closes = {"<end_function_call>"},
+     .before = "call:",
+     .quote = "<escape>",
+     .named = true},
+    /* InternLM 2.5 and 3: <|action_start|><|plugin|>{"name": ..., "parameters": ...} and
+     * <|action_end|> */
+    {.opens = {"<|action_start|><|plugin|>"},
+     .closes = {"<|action_end|>"},
+     .hint = "<|action_start|>",
+     .hinted = true,
+     .tokens = {"<|action_start|>", "<|plugin|>"},
+     .parameters = true},
     /* DeepSeek V3, R1: function<sep>NAME, a line break, {...} fenced as code; V3.1: NAME<sep>{...}
      */
     {.opens = {DEEPSEEK("tool", "calls", "begin"), DEEPSEEK("tool", "call", "begin")},
@@ -174,12 +210,27 @@ static void style_nested(const mn_call_family *family, mn_call_style *y) {
     }
 }
 
+/* Calls in one mark, and in the tag of each an object. */
+static void style_dsml(const mn_call_family *family, mn_str chat_template, mn_call_style *y) {
+    y->section = mark_in(family->opens, chat_template);
+    y->section_end = mark_in(family->closes, chat_template);
+    if (!y->section || !y->section_end) {
+        y->section = family->opens[0];
+        y->section_end = family->closes[0];
+    }
+    y->open = "\n<" DSML "invoke name=\"";
+    y->args_mark = "\">\n";
+    y->close = "\n</" DSML "invoke>\n";
+    y->between = "";
+}
+
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template) {
     mn_call_style y = {.key = "arguments", .before = "\n{\"name\": \"", .behind = "}\n"};
     if (!family)
         return y;
     y.known = true;
     y.keyed = family->keyed;
+    y.tokens = family->tokens;
     y.between = "";
     if (family->bare) {
         y.before = "";
@@ -214,6 +265,19 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
     } else {
         y.between = "\n";
     }
+    if (family->words && !family->words->function_end && !y.close)
+        y.close = family->closes[0]; /* nothing else ends the call */
+    if (family->parameters) {
+        y.key = "parameters";
+        y.behind = "}";
+    }
+    if (family->before) {
+        y.name_before = family->before;
+        y.args_mark = "";
+        y.between = "";
+    }
+    if (family->words == &dsml_words)
+        style_dsml(family, chat_template, &y);
     if (family->nested)
         style_nested(family, &y);
     return y;
@@ -238,8 +302,12 @@ bool mn_call_family_has_mark(const mn_call_family *f, mn_str text) {
     for (int i = 0; f && text.len && i < 2; i++)
         found |= (f->opens[i] && mn_str_is(text, f->opens[i])) ||
                  (f->closes[i] && mn_str_is(text, f->closes[i]));
+    for (int i = 0; f && i < 2; i++)
+        found |= f->tokens[i] && mn_str_is(text, f->tokens[i]);
     if (f && f->args)
         found |= mn_str_is(text, f->args);
+    if (f && f->quote)
+        found |= mn_str_is(text, f->quote);
     if (f && f->content && f->opens[0])
         found |= mn_str_is(text, f->content) || mn_str_is(text, "<|from|>");
     return found || (f && is_word(f->words, text));

@@ -13,6 +13,7 @@ typedef struct {
     const char *value; /* behind a key and white space; NULL: the value is there at once */
     const char *value_end;
     bool lines; /* the line breaks around a value are not part of it */
+    bool typed; /* behind a key in quotes string="true" or "false" may say what the value is */
 } mn_call_words;
 
 /* opens: marks in front of a call or a list of them; closes: marks behind. */
@@ -23,6 +24,9 @@ struct mn_call_family {
     const char *prompt;         /* a mark that a prompt ends with, of the first call; NULL: none */
     const mn_call_words *words; /* of the form with tags; NULL: the family has no such form */
     const char *args;           /* named: the mark in front of the arguments; NULL: [ARGS] */
+    const char *before;         /* named: in front of the name, arguments at once behind; or NULL */
+    const char *quote;          /* named: around strings of the arguments; NULL: quotes */
+    const char *tokens[2];      /* special tokens that marks are made of, beside the marks */
     char separator;             /* between calls without marks */
     bool bare;                  /* an answer that begins with { may be a call without a mark */
     bool hinted;                /* the hint alone identifies the family, in a vocabulary, too */
@@ -34,6 +38,7 @@ struct mn_call_family {
     bool functions;             /* words: the tag of a function is the mark */
     bool keyed;                 /* JSON: {NAME: ARGUMENTS} */
     bool actions;               /* JSON: the keys are tool_name and parameters */
+    bool parameters;            /* JSON: that key in place of arguments, and no line break behind */
     bool lines;                 /* named: the name is a line */
     bool lists;                 /* calls stand in a list, also a single one */
 };

@@ -2,7 +2,8 @@
  * models write name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}, functionary's name, a line
  * break, in version 2 a mark of the content, and {...}. The id is dropped: callers make their own.
  * With functionary the name "all" begins text. Kimi and DeepSeek have a mark of their own behind
- * the name; the older DeepSeek have the name behind it. */
+ * the name; the older DeepSeek have the name behind it. Gemma writes call:name{key:value}, strings
+ * between marks of its own, in which every byte means itself. */
 #include "text/chat/calls.h"
 #include <string.h>
 
@@ -11,12 +12,45 @@ static bool call_named_in_word(char c) {
     return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_-.:/", c));
 }
 
+/* ---- arguments ------------------------------------------------------------------------------- */
+/* A byte of the arguments, inside of a string between the family's marks as JSON writes it. */
+static mn_call_step quoted_byte(mn_calls *s, char c) {
+    const bool escapes = s->named.in_quotes && (c == '"' || c == '\\');
+    const mn_call_step step = escapes ? mn_call_args_push(s, '\\') : MN_CALL_MORE;
+    return step == MN_CALL_MORE ? mn_call_args_push(s, c) : step;
+}
+
+/* The family's mark around a string becomes a quote; what only began like it is as it is. */
+static mn_call_step quoted(mn_calls *s, char c) {
+    mn_call_named *f = &s->named;
+    mn_call_step step = MN_CALL_MORE;
+    const uint8_t n = f->n_quote;
+    f->n_quote = 0;
+    if (c == f->quote[n]) {
+        if (!n)
+            s->again = s->held.len;
+        if (f->quote[n + 1]) {
+            f->n_quote = (uint8_t)(n + 1);
+            return MN_CALL_MORE;
+        }
+        s->again = 0;
+        f->in_quotes = !f->in_quotes;
+        return mn_call_args_push(s, '"');
+    }
+    for (uint8_t i = 0; i < n && step == MN_CALL_MORE; i++)
+        step = quoted_byte(s, f->quote[i]);
+    if (step != MN_CALL_MORE || !n)
+        return step == MN_CALL_MORE ? quoted_byte(s, c) : step;
+    s->again = 0;
+    return quoted(s, c);
+}
+
 static mn_call_step arguments(mn_calls *s, char c) {
     mn_call_named *f = &s->named;
     if (f->at != MN_CALL_IN_ARGS)
         mn_call_args_begin(&s->args);
     f->at = MN_CALL_IN_ARGS;
-    return mn_call_args_push(s, c);
+    return f->quote ? quoted(s, c) : mn_call_args_push(s, c);
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */
@@ -134,13 +168,25 @@ static mn_call_step call_named_end_line(mn_calls *s) {
     return f->is_text ? MN_CALL_TEXT : MN_CALL_MORE;
 }
 
+/* "call:NAME" is NAME, also where the first part was forgotten. */
+static void drop_before(mn_calls *s) {
+    const char *before = s->named.before;
+    const uint16_t n = before ? (uint16_t)strlen(before) : 0;
+    if (!n || s->n_name <= n || memcmp(s->name, before, n) != 0)
+        return;
+    s->n_name = (uint16_t)(s->n_name - n);
+    memmove(s->name, s->name + n, s->n_name);
+}
+
 /* Without a mark only the name of a tool goes on, and only a mark behind it makes it a call. */
 static mn_call_step call_named_in_name(mn_calls *s, char c) {
     const mn_call_named *f = &s->named;
     const bool ends = (c == '[' || c == '{' || c == '\n') && s->n_name;
+    if (c == '{')
+        drop_before(s);
     if (c == '<' && f->args && s->n_name)
         return begin_args_mark(s);
-    if (mn_is_blank(c) && f->args && s->n_name)
+    if (mn_is_blank(c) && (f->args || f->before) && s->n_name)
         return MN_CALL_MORE;
     if (ends && c == '\n')
         return f->lines ? call_named_end_line(s) : MN_CALL_BAD;
@@ -196,6 +242,8 @@ static bool finish(mn_calls *s, int next) {
     }
     if (!s->marked || f->is_text || !s->n_name)
         return false;
+    if (f->at == MN_CALL_IN_NAME)
+        drop_before(s);
     if (alone && f->args && !name_is_called(s))
         return false;
     if (!(empty && ends) && !(alone && mn_calls_is_tool(s)))

@@ -11,8 +11,8 @@
  * number is.
  *
  * Other families have other tags (mn_call_words); GLM-4.5 has the name behind the mark of the call,
- * and a tag for each key and each value. Functionary and Llama 3.1 write one JSON object behind the
- * name: <function=name>{...}</function>.
+ * and a tag for each key and each value; DeepSeek V3.2 says of each value whether it is a string.
+ * Functionary and Llama 3.1 write one JSON object behind the name: <function=name>{...}</function>.
  *
  * Models leave out ends of values and functions, and write parameters that are none. What belongs
  * to a call that was given is dropped up to the next tag; text behind a call that has no end is
@@ -382,6 +382,8 @@ static mn_call_step call_tags_in_gap(mn_calls *s, char c) {
         return in_json(s, c);
     }
     const mn_call_words *w = s->family->words;
+    if (!f->n_tag && !s->given)
+        s->again = s->held.len; /* a mark of another call may begin here */
     f->tag[f->n_tag++] = c;
     const int parameter = call_tags_begins(f->tag, f->n_tag, w->parameter);
     const int end = w->function_end ? call_tags_begins(f->tag, f->n_tag, w->function_end)
@@ -398,8 +400,23 @@ static mn_call_step call_tags_in_gap(mn_calls *s, char c) {
     return MN_CALL_MORE;
 }
 
+/* "KEY" string="true": the key, and whether the value is a string; 0: not said. */
+static uint32_t drop_type(mn_call_tags *f) {
+    static const char attribute[] = " string=\"";
+    const size_t n = sizeof attribute - 1;
+    const char *quote =
+        f->n_key > 1 && *f->key == '"' ? memchr(f->key + 1, '"', f->n_key - 1u) : NULL;
+    if (!quote)
+        return 0;
+    const size_t left = f->n_key - (size_t)(quote + 1 - f->key);
+    const bool is_text = left > n && !memcmp(quote + 1, attribute, n) && quote[1 + n] == 't';
+    f->n_key = (uint16_t)(quote + 1 - f->key);
+    return is_text ? MN_SCHEMA_TEXT : 0;
+}
+
 static mn_call_step end_key(mn_calls *s) {
     mn_call_tags *f = &s->tags;
+    const uint32_t said = s->family->words->typed ? drop_type(f) : 0;
     if (f->n_key > 2 && *f->key == '"' && f->key[f->n_key - 1] == '"') {
         f->n_key = (uint16_t)(f->n_key - 2);
         memmove(f->key, f->key + 1, f->n_key);
@@ -411,6 +428,8 @@ static mn_call_step end_key(mn_calls *s) {
     f->has_args = true;
     f->at = s->family->words->value ? MN_CALL_TAG_BEFORE : MN_CALL_TAG_VALUE;
     f->types = mn_call_types_of(s->tools, (mn_str){s->name, s->n_name}, (mn_str){f->key, f->n_key});
+    if (said)
+        f->types = said;
     f->kind = MN_CALL_EMPTY;
     f->trimmed = false;
     f->n_tag = 0;
@@ -477,11 +496,14 @@ static mn_call_step push(mn_calls *s, char c) {
     }
 }
 
-/* A tag that was begun and is not whole is dropped. */
+/* A tag that was begun and is not whole is dropped. A name behind a mark, and nothing else than the
+ * next mark or the end, is a call of a tool without arguments. */
 static bool finish(mn_calls *s, int next) {
-    (void)next;
-    if (!s->given)
+    const bool named = s->tags.at == MN_CALL_TAG_GAP || s->tags.at == MN_CALL_TAG_NAME;
+    const bool alone = named && s->marked && (next < 0 || next == '<') && mn_calls_is_tool(s);
+    if (!s->given && !(alone && !s->family->words->function))
         return false;
+    announce(s);
     if (s->tags.at == MN_CALL_TAG_VALUE || s->tags.at == MN_CALL_TAG_BEFORE)
         call_tags_end_value(s);
     if (s->tags.at == MN_CALL_TAG_JSON)

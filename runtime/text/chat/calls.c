@@ -297,6 +297,8 @@ static void calls_begin(mn_calls *s, const mn_call_form *form) {
     s->named = (mn_call_named){.lines = s->family->lines,
                                .content = s->family->content,
                                .args = s->family->args,
+                               .before = s->family->before,
+                               .quote = s->family->quote,
                                .typed = s->family->typed};
     s->python = (mn_call_python){.in_list = false};
     s->tags = (mn_call_tags){.maybe = maybe};

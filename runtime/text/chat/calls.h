@@ -65,6 +65,7 @@ typedef struct {
     bool keyed;           /* before NAME": ARGUMENTS behind */
     /* marks around open and close; texts around NAME, with args_mark; NULL: none */
     const char *section, *section_end, *name_before, *name_behind;
+    const char *const *tokens; /* [2] special tokens that marks are made of; NULL: none, or fewer */
 } mn_call_style;
 /* known is false where there is no family. chat_template may be empty. */
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template);
@@ -123,7 +124,7 @@ typedef struct {
 } mn_call_json;
 
 /* name[ARGS]{...} or name{...}, or with lines: name, a line break, content, {...}, or with a mark
- * of the family's in place of [ARGS] */
+ * of the family's in place of [ARGS], or call:name{key:value} */
 typedef struct {
     enum {
         MN_CALL_IN_NAME,
@@ -136,8 +137,12 @@ typedef struct {
         MN_CALL_IN_ARGS
     } at;
     bool lines;
-    const char *args;    /* the mark behind the name; NULL: [ARGS] */
-    bool typed;          /* what is in front of it may be a type */
+    const char *args;   /* the mark behind the name; NULL: [ARGS] */
+    bool typed;         /* what is in front of it may be a type */
+    const char *before; /* dropped in front of the name; NULL: none */
+    const char *quote;  /* around strings of the arguments; NULL: quotes */
+    uint8_t n_quote;    /* bytes of it that were read */
+    bool in_quotes;
     const char *content; /* a mark behind the line of the name; NULL: none */
     const char *mark;
     uint16_t n_mark;
