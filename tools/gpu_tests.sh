@@ -240,7 +240,7 @@ streamed() {
     echo "|---|---|---|"
     for rows in 64 128 256 512 2048; do
         for from in 0 2 -1; do
-            MINERVA_STREAM_EXPERTS=$from "$minerva" bench -m "$GPT_OSS" -p "$rows" -n 0 -r 3 -b "$rows" --device cuda:0,cpu_simd --cpu-moe -o json 2>/dev/null | python3 -c '
+            MINERVA_BATCH=$rows MINERVA_STREAM_EXPERTS=$from "$minerva" bench -m "$GPT_OSS" -p "$rows" -n 0 -r 3 --device cuda:0,cpu_simd --cpu-moe -o json 2>/dev/null | python3 -c '
 import json, statistics, sys
 for r in map(json.loads, sys.stdin):
     print("| %s | %s | %.0f |" % (sys.argv[1], sys.argv[2], statistics.median(r["samples_ts"])))' "$from" "$rows" || return 1

@@ -271,6 +271,40 @@ static mn_status bind_nodes(mn_engine *e, const mn_engine_stream *x, const mn_st
     return mn_engine_context_bind(e, &on_card, context, 0, all, n, err);
 }
 
+/* ---- creation: sizes of runs ----------------------------------------------------------------- */
+int64_t mn_stream_pairs(const mn_engine_stream *x, const mn_stream_kind *k, int64_t n) {
+    const int64_t max = k->graph.abi.symbols[MN_STREAM_PAIRS].max;
+    const int64_t power = mn_engine_round(n, 0, INT64_MAX);
+    const int64_t step = MN_MAX(power / 8, 1);
+    if (x->row_grain == 1)
+        return MN_MIN(n, max);
+    return mn_engine_round((n + step - 1) / step * step, x->row_grain, max);
+}
+
+void mn_stream_run_symbols(const mn_stream_kind *k, int64_t n_pairs, int64_t *symbols) {
+    mn_stream_symbols(&k->graph, symbols);
+    symbols[MN_STREAM_PAIRS] = n_pairs;
+}
+
+/* All sizes of runs, where devices record them: none is recorded in a step. */
+static mn_status prepare_runs(mn_engine *e, const mn_engine_stream *x, const mn_stream_kind *k,
+                              mn_error *err) {
+    const mn_backend *b = mn_stream_card(x)->backend;
+    const int64_t max = k->graph.abi.symbols[MN_STREAM_PAIRS].max;
+    mn_status st = MN_OK;
+    if (x->row_grain == 1 || !MN_HAS(mn_backend, b, context_prepare))
+        return MN_OK;
+    for (int64_t n = 1; n <= max && !st;) {
+        int64_t symbols[MN_STREAM_SYMBOLS];
+        mn_stream_run_symbols(k, mn_stream_pairs(x, k, n), symbols);
+        for (uint32_t r = 0; r < x->n_rooms && !st; r++)
+            MN_WATCHED(mn_stream_callee(x), "context_prepare",
+                       MN_RETRY(st, mn_usual_prepare(b, k->room[r].context, 0, symbols, err)));
+        n = symbols[MN_STREAM_PAIRS] + 1;
+    }
+    return mn_engine_note(e, x->device, st);
+}
+
 static mn_status make_kind(mn_engine *e, mn_engine_stream *x, const mn_stream_layer *first,
                            mn_error *err) {
     mn_stream_kind *k = &x->kinds[first->kind];
@@ -310,6 +344,8 @@ static mn_status make_kind(mn_engine *e, mn_engine_stream *x, const mn_stream_la
         st = allocate(e, g, x->device, want[i].tensor, want[i].bytes, want[i].to, err);
     for (uint32_t r = 0; r < x->n_rooms && !st; r++)
         st = bind_nodes(e, x, k, products, k->room[r].context, err);
+    if (!st)
+        st = prepare_runs(e, x, k, err);
     if (!st)
         st = bind_nodes(e, x, k, order, k->order_context, err);
     return st ? st : bind_nodes(e, x, k, sum, k->sum_context, err);

@@ -102,6 +102,11 @@ static inline const mn_callee *mn_stream_callee(const mn_engine_stream *x) {
     return mn_callee_of(mn_stream_card(x));
 }
 
+/* So many pairs as a run of the products has: few sizes, four of each power of two, where devices
+ * record each one. */
+int64_t mn_stream_pairs(const mn_engine_stream *x, const mn_stream_kind *k, int64_t n);
+/* Values of the symbols of a run with so many pairs, of which nothing but these is read. */
+void mn_stream_run_symbols(const mn_stream_kind *k, int64_t n_pairs, int64_t *symbols);
 /* Of the groups of the layer, as stored. */
 static inline uint64_t mn_stream_bytes(const mn_stream_layer *l) {
     uint64_t sum = 0;

@@ -127,11 +127,12 @@ static mn_status copy_here(const layer_run *r, mn_buffer *to, uint64_t at, const
     return mn_engine_note(r->e, r->x->device, st);
 }
 
-static mn_status execute(const layer_run *r, mn_context *context, mn_error *err) {
+static mn_status execute(const layer_run *r, mn_context *context, const int64_t *symbols,
+                         mn_error *err) {
     mn_status st;
     MN_WATCHED_FOR(mn_stream_callee(r->x), "execute", r->expected_ns,
-                   MN_RETRY(st, mn_usual_execute(mn_stream_card(r->x)->backend, context, 0,
-                                                 r->symbols, NULL, err)));
+                   MN_RETRY(st, mn_usual_execute(mn_stream_card(r->x)->backend, context, 0, symbols,
+                                                 NULL, err)));
     return mn_engine_note(r->e, r->x->device, st);
 }
 
@@ -151,13 +152,13 @@ static mn_status copy_inputs(const layer_run *r, mn_error *err) {
 }
 
 /* The rows and the experts of pairs [from, from + n), which are of one group, for the products. */
-static mn_status write_pairs(layer_run *r, uint32_t group, uint32_t from, uint32_t n,
+static mn_status write_pairs(const layer_run *r, uint32_t group, uint32_t from, uint32_t n,
                              mn_error *err) {
     mn_engine_stream *x = r->x;
     const mn_stream_kind *k = r->kind;
     const mn_stream_graph *g = &k->graph;
     const int32_t first = (int32_t)(group * (uint32_t)g->group);
-    const int64_t padded = mn_engine_round(n, x->row_grain, g->abi.symbols[MN_STREAM_PAIRS].max);
+    const int64_t padded = mn_stream_pairs(x, k, n);
     const uint64_t bytes = k->experts_at + (uint64_t)padded * 4;
     void *given = x->given;
     const bool room = mn_grow(&given, &x->cap_given, bytes, 1);
@@ -177,13 +178,12 @@ static mn_status write_pairs(layer_run *r, uint32_t group, uint32_t from, uint32
         if (experts[i] >= (int32_t)g->group)
             experts[i] = 0;
     }
-    r->symbols[MN_STREAM_PAIRS] = padded;
     return mn_engine_note(r->e, x->device,
                           mn_engine_write(mn_stream_card(x), k->index, 0, given, bytes, err));
 }
 
 /* The products of a group's pairs, in as many runs as they need; *used: their end. */
-static mn_status run_group(layer_run *r, const mn_stream_room *room, uint32_t group,
+static mn_status run_group(const layer_run *r, const mn_stream_room *room, uint32_t group,
                            mn_event **used, mn_error *err) {
     const mn_stream_graph *g = &r->kind->graph;
     const uint64_t row = (uint64_t)g->dim * 4;
@@ -192,9 +192,11 @@ static mn_status run_group(layer_run *r, const mn_stream_room *room, uint32_t gr
     mn_status st = MN_OK;
     for (uint32_t at = r->x->begin[group * (uint32_t)g->group]; at < end && !st; at += most) {
         const uint32_t n = MN_MIN(end - at, most);
+        int64_t symbols[MN_STREAM_SYMBOLS];
+        mn_stream_run_symbols(r->kind, mn_stream_pairs(r->x, r->kind, n), symbols);
         st = write_pairs(r, group, at, n, err);
         if (!st)
-            st = execute(r, room->context, err);
+            st = execute(r, room->context, symbols, err);
         if (!st)
             st = copy_here(r, r->kind->all, at * row, r->kind->made, n * row,
                            at + n == end ? used : NULL, err);
@@ -223,7 +225,7 @@ static mn_status wait_for_room(const layer_run *r, mn_stream_room *room, mn_even
 }
 
 /* The room's experts are used, and it is its thread's again. */
-static mn_status run_room(layer_run *r, mn_stream_room *room, uint32_t group, mn_error *err) {
+static mn_status run_room(const layer_run *r, mn_stream_room *room, uint32_t group, mn_error *err) {
     mn_engine_stream *x = r->x;
     const mn_engine_device *d = mn_stream_card(x);
     mn_event *put = NULL;
@@ -254,9 +256,9 @@ static mn_status finish_layer(const layer_run *r, mn_error *err) {
     mn_status st = mn_engine_note(r->e, r->x->device,
                                   mn_engine_write(d, k->order_rows, 0, r->x->places, bytes, err));
     if (!st)
-        st = execute(r, k->order_context, err);
+        st = execute(r, k->order_context, r->symbols, err);
     if (!st)
-        st = execute(r, k->sum_context, err);
+        st = execute(r, k->sum_context, r->symbols, err);
     if (st)
         return st;
     return copy_here(r, d->at[r->l->graph.of_sum], 0, k->result, bytes_here(r, g->sum), NULL, err);
@@ -279,6 +281,7 @@ mn_status mn_stream_run(mn_engine *e, uint32_t segment, const mn_engine_step *st
     layer_run r = {.e = e, .x = x, .l = l, .kind = &x->kinds[l->kind]};
     r.expected_ns = mn_engine_segment_ns(&e->segments[segment], step->symbols);
     r.symbols[MN_STREAM_ROWS] = rows;
+    r.symbols[MN_STREAM_PAIRS] = 0; /* not read there */
     r.symbols[MN_STREAM_ALL] = mn_engine_round(rows * g->n_chosen, x->row_grain,
                                                r.kind->graph.abi.symbols[MN_STREAM_ALL].max);
     mn_status st = copy_inputs(&r, err);
