@@ -72,7 +72,8 @@ bool mn_is_companion(const char *name) {
                                         "modules.json",
                                         "spiece.model",
                                         "spm.model",
-                                        "sentencepiece.bpe.model"};
+                                        "sentencepiece.bpe.model",
+                                        "tiktoken.model"};
     for (size_t i = 0; i < MN_COUNT(names); i++)
         if (!strcmp(names[i], name))
             return true;

@@ -1,6 +1,7 @@
-"""Makes the tokeniser test data of tests/data/tokenizers with the original libraries (PyPI: tokenizers, sentencepiece).
+"""Makes the tokeniser test data of tests/data/tokenizers with the original libraries (PyPI: tokenizers, sentencepiece, tiktoken).
 
 usage: make_tokenizers.py OUT_DIR                         writes NAME.json or NAME.model and cases.json
+       make_tokenizers.py OUT_DIR --tiktoken             writes kimi.tiktoken and kimi-cases.json alone
        make_tokenizers.py OUT_DIR --fuzz TOKENIZE_FILE N  compares N random texts per tokeniser with ours (tests/unit/tokenize_file)
 
 cases.json: [{"file", "texts": [{"text", "special": 0|1, "ids", "decoded"}]}]; special: what the tokeniser adds is asked for.
@@ -151,6 +152,37 @@ def sentencepieces():
     }
 
 
+# What the class of Kimi's tokenisers cuts texts at, and names of some special tokens; a token that no merge makes is taken whole.
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+KIMI = "|".join([r"[\p{Han}]+", *(r"[^\r\n\p{L}\p{N}]?%s%s%s%s(?i:'s|'t|'re|'ve|'m|'ll|'d)?" % (UPPER, a, LOWER, b) for a, b in ("*+", "+*")),
+                 r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+KIMI_NAMES = ["[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>"]
+KIMI_TEXTS = ["[BOS]<|im_user|>a<|im_end|>", "<|reserved_token_705|> [EOS]", "zq9wx xzq9wx", "中文abc中文Ab's", "ABCdef GHIjkl's it'S", "Ⅳ中\u0301é ª", "aaa aaaa aaaaa aaaaaaa", "㎏漢字カナ漢字"]
+
+
+def kimi_encoding(ranks):
+    import tiktoken
+    n = len(ranks)
+    names = {n + i: name for i, name in enumerate(KIMI_NAMES)}
+    return tiktoken.Encoding("kimi", pat_str=KIMI, mergeable_ranks=ranks, special_tokens={names.get(i, "<|reserved_token_%d|>" % i): i for i in range(n, n + 256)})
+
+
+def write_tiktoken(out):
+    """Ranks of our own, by the library's own teaching code."""
+    import base64
+    from tiktoken._educational import bpe_train
+    ranks = bpe_train(ALL, 700, "(?V1)" + KIMI, visualise=None)
+    ranks[b"zq9wx"] = len(ranks)
+    with open(os.path.join(out, "kimi.tiktoken"), "wb") as f:
+        f.writelines(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items())
+    cases = []
+    for text in TEXTS + KIMI_TEXTS:
+        ids = kimi_encoding(ranks).encode(text, allowed_special="all")
+        cases.append(dict(text=text, special=0, ids=ids, decoded=kimi_encoding(ranks).decode([i for i in ids if i < len(ranks)])))
+    with open(os.path.join(out, "kimi-cases.json"), "w", encoding="utf-8") as f:
+        f.write("[\n" + json.dumps({"file": "kimi.tiktoken", "texts": cases}, ensure_ascii=False, separators=(",", ":")) + "\n]\n")
+
+
 class Original:
     def __init__(self, path):
         self.spm = path.endswith(".model")
@@ -205,7 +237,7 @@ def random_text(r):
 def fuzz(out, program, n):
     r, bad_total = random.Random(1), 0
     for name in sorted(os.listdir(out)):
-        if not name.endswith((".json", ".model")) or name == "cases.json":
+        if not name.endswith((".json", ".model")) or name.endswith("cases.json"):
             continue
         path, bad = os.path.join(out, name), 0
         tok = Original(path)
@@ -240,4 +272,6 @@ def fuzz(out, program, n):
 if __name__ == "__main__":
     if len(sys.argv) == 5 and sys.argv[2] == "--fuzz":
         sys.exit(fuzz(sys.argv[1], sys.argv[3], int(sys.argv[4])) > 0)
+    if sys.argv[2:] == ["--tiktoken"]:
+        sys.exit(write_tiktoken(sys.argv[1]))
     main(sys.argv[1])

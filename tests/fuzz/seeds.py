@@ -21,8 +21,16 @@ import gguf_file  # noqa: E402
 def tokenizers(ending):
     folder = os.path.join(DATA, "tokenizers")
     for name in sorted(os.listdir(folder)):
-        if name.endswith(ending) and name != "cases.json":
+        if name.endswith(ending) and not name.endswith("cases.json"):
             yield "ok-" + name, read(folder, name)
+
+
+def tokenizer():
+    """Files of every kind that is JSON, and Kimi's ranks, alone and with their companion."""
+    yield from tokenizers(".json")
+    ranks = read(os.path.join(DATA, "tokenizers"), "kimi.tiktoken")
+    for name, config in ("", b"{}"), ("-named", b'{"tokenizer_class":"TikTokenTokenizer","added_tokens_decoder":{"701":{"content":"[BOS]","special":true},"960":{"content":"<x>"}}}'):
+        yield "ok-tiktoken" + name, parts({"tiktoken.model": ranks, "tokenizer_config.json": config, "text": "[BOS]It's <x>\n".encode()})
 
 
 def field(number, v):
@@ -96,7 +104,7 @@ def imatrices():
         yield "no-counts", read(folder, os.path.basename(gguf_file.write(path, pairs, tensors[::2])))
 
 
-MADE = {"imatrix": imatrices, "pack": packs, "tokenizer": lambda: tokenizers(".json"), "sentencepiece": sentencepiece, "gguf": seed_models.gguf_files,
+MADE = {"imatrix": imatrices, "pack": packs, "tokenizer": tokenizer, "sentencepiece": sentencepiece, "gguf": seed_models.gguf_files,
         "safetensors": seed_models.safetensors, "mlx": seed_models.mlx}
 
 

@@ -10,6 +10,24 @@
 #include <cmocka.h>
 #include <cjson/cJSON.h>
 
+/* Of kimi.tiktoken, whose tokens are 0 to 700; ids behind them that have no name are reserved. */
+#define KIMI(class, more)                                                                          \
+    "{\"tokenizer_class\":\"" class "\",\"bos_token\":\"[BOS]\",\"eos_token\":\"[EOS]\","          \
+                                    "\"added_tokens_decoder\":{\"701\":{\"content\":\"[BOS]\","    \
+                                    "\"special\":true},"                                           \
+                                    "\"702\":{\"content\":\"[EOS]\",\"special\":true},"            \
+                                    "\"703\":{\"content\":\"<|im_end|>\",\"special\":true},"       \
+                                    "\"704\":{\"content\":\"<|im_user|>\",\"special\":true}" more  \
+                                    "}}"
+static const char kimi_config[] = KIMI("TikTokenTokenizer", "");
+
+/* The name under which a file of that ending is read. */
+static const char *name_of(const char *file) {
+    if (strstr(file, ".tiktoken"))
+        return "tiktoken.model";
+    return strstr(file, ".model") ? "tokenizer.model" : "tokenizer.json";
+}
+
 static mn_tokenizer *open_file(const char *name) {
     char path[256];
     uint64_t bytes = 0;
@@ -19,9 +37,10 @@ static mn_tokenizer *open_file(const char *name) {
     char *data = data_read(path, &bytes);
     if (!data)
         fail_msg("no %s", path);
-    mn_file file = {mn_str_of(strstr(name, ".model") ? "tokenizer.model" : "tokenizer.json"), data,
-                    bytes, 0, 0};
-    if (mn_tokenizer_create(NULL, &file, 1, &tok, &err))
+    const mn_file file[] = {
+        {mn_str_of(name_of(name)), data, bytes, 0, 0},
+        {mn_str_of("tokenizer_config.json"), kimi_config, sizeof kimi_config - 1, 0, 0}};
+    if (mn_tokenizer_create(NULL, file, strstr(name, ".tiktoken") ? 2 : 1, &tok, &err))
         fail_msg("%s: %s", name, err.msg);
     mn_free(data);
     return tok;
@@ -62,23 +81,31 @@ static void check(const char *name, const mn_tokenizer *tok, const cJSON *c) {
     mn_free(ids);
 }
 
-static void every_kind(void **state) {
-    (void)state;
+static int check_cases(const char *path, int *n_texts) {
     uint64_t bytes = 0;
-    char *data = data_read("tests/data/tokenizers/cases.json", &bytes);
+    char *data = data_read(path, &bytes);
     assert_non_null(data);
     cJSON *cases = cJSON_ParseWithLength(data, bytes), *file = NULL, *c = NULL;
-    int n_files = 0, n_texts = 0;
+    int n_files = 0;
     cJSON_ArrayForEach(file, cases) {
         const char *name = cJSON_GetObjectItem(file, "file")->valuestring;
         mn_tokenizer *tok = open_file(name);
-        cJSON_ArrayForEach(c, cJSON_GetObjectItem(file, "texts")) check(name, tok, c), n_texts++;
+        cJSON_ArrayForEach(c, cJSON_GetObjectItem(file, "texts")) check(name, tok, c), ++*n_texts;
         mn_tokenizer_free(tok);
         n_files++;
     }
-    assert_true(n_files >= 14 && n_texts > 300);
     cJSON_Delete(cases);
     mn_free(data);
+    return n_files;
+}
+
+static void every_kind(void **state) {
+    (void)state;
+    int n_texts = 0;
+    assert_true(check_cases("tests/data/tokenizers/cases.json", &n_texts) >= 14 && n_texts > 300);
+    n_texts = 0;
+    assert_true(check_cases("tests/data/tokenizers/kimi-cases.json", &n_texts) == 1 &&
+                n_texts > 30);
 }
 
 /* Cut anywhere and with bytes changed: an error that names the file, or a tokeniser, never a
@@ -86,19 +113,18 @@ static void every_kind(void **state) {
 static void damaged_files(void **state) {
     (void)state;
     static const char *const names[] = {"spm-unigram.model", "spm-bpe.model", "unigram.json",
-                                        "wordpiece.json", "llama2.json"};
+                                        "wordpiece.json",    "llama2.json",   "kimi.tiktoken"};
     uint64_t seed = 5;
     for (size_t k = 0; k < MN_COUNT(names); k++) {
         char path[256];
         uint64_t bytes = 0;
-        bool model = strstr(names[k], ".model") != NULL;
+        bool model = !strstr(names[k], ".json");
         snprintf(path, sizeof path, "tests/data/tokenizers/%s", names[k]);
         char *data = data_read(path, &bytes);
         assert_non_null(data);
         char *copy = mn_strndup(data, bytes);
         for (int i = 0; i < 300; i++) {
-            mn_file file = {mn_str_of(model ? "tokenizer.model" : "tokenizer.json"), copy, bytes, 0,
-                            0};
+            mn_file file = {mn_str_of(name_of(names[k])), copy, bytes, 0, 0};
             memcpy(copy, data, bytes);
             if (i % 3 == 0)
                 file.bytes = (seed = seed * 6364136223846793005u + 1) >> 33, file.bytes %= bytes;
@@ -115,7 +141,7 @@ static void damaged_files(void **state) {
                 !mn_tokenizer_encode(tok, mn_str_of("a <s>\xc3\xa9 12"), NULL, 3, &ids, &n, NULL))
                 mn_free(ids);
             if (st && (!err.msg[0] ||
-                       (model && !strstr(err.msg, "tokenizer.model") && st != MN_OUT_OF_MEMORY)))
+                       (model && !strstr(err.msg, name_of(names[k])) && st != MN_OUT_OF_MEMORY)))
                 fail_msg("%s: status %x, \"%s\"", names[k], (unsigned)st, err.msg);
             mn_tokenizer_free(tok);
         }
@@ -126,16 +152,15 @@ static void damaged_files(void **state) {
 
 static void memory_may_run_out(void **state) {
     (void)state;
-    static const char *const names[] = {"spm-unigram.model", "unigram.json", "wordpiece.json"};
+    static const char *const names[] = {"spm-unigram.model", "unigram.json", "wordpiece.json",
+                                        "kimi.tiktoken"};
     for (size_t k = 0; k < MN_COUNT(names); k++) {
         char path[256];
         uint64_t bytes = 0;
         snprintf(path, sizeof path, "tests/data/tokenizers/%s", names[k]);
         char *data = data_read(path, &bytes);
         assert_non_null(data);
-        mn_file file = {
-            mn_str_of(strstr(names[k], ".model") ? "tokenizer.model" : "tokenizer.json"), data,
-            bytes, 0, 0};
+        mn_file file = {mn_str_of(name_of(names[k])), data, bytes, 0, 0};
         mn_status st = MN_OUT_OF_MEMORY;
         for (int64_t i = 0; st == MN_OUT_OF_MEMORY && i < 20000; i += 1 + i / 40) {
             mn_tokenizer *tok = NULL;
@@ -261,6 +286,62 @@ static void kins(void **state) {
     assert_non_null(strstr(err.msg, "spm.model: found no piece \"[CLS]\""));
 }
 
+/* ---- tiktoken.model -------------------------------------------------------------------------- */
+/* kimi.tiktoken with these lines behind it, or instead. */
+static mn_status read_tiktoken(const char *lines, bool alone, const char *config, mn_error *err) {
+    uint64_t bytes = 0;
+    char *data = data_read("tests/data/tokenizers/kimi.tiktoken", &bytes);
+    mn_text text = {0};
+    mn_tokenizer *tok = NULL;
+    assert_non_null(data);
+    mn_text_put(&text, data, alone ? 0 : bytes);
+    mn_text_puts(&text, lines);
+    const mn_file file[] = {{mn_str_of("tiktoken.model"), text.ptr, text.len, 0, 0},
+                            {mn_str_of("tokenizer_config.json"), config, strlen(config), 0, 0}};
+    const mn_status st = mn_tokenizer_create(NULL, file, 2, &tok, err);
+    if (!st)
+        assert_int_equal(mn_tokenizer_n_vocab(tok), 701 + 256);
+    mn_tokenizer_free(tok);
+    mn_text_free(&text);
+    mn_free(data);
+    return st;
+}
+
+static void bad_tiktoken(void **state) {
+    (void)state;
+    static const struct {
+        const char *lines;
+        bool alone;
+        const char *config, *error;
+    } bad[] = {
+        {"YWJj\n", false, kimi_config,
+         "tiktoken.model: line 702: found \"YWJj\", expected a token in base64, a space"},
+        {"Y*Jj 701\n", false, kimi_config, "tiktoken.model: line 702: found \"Y*Jj 701\""},
+        {"enE5d3h5 7x\n", false, kimi_config, "tiktoken.model: line 702: found"},
+        {"enE5d3h5 702\n", false, kimi_config,
+         "tiktoken.model: line 702: found rank 702, expected 0 to 701"},
+        {"\n\nenE5d3h5 -1\n", false, kimi_config, "tiktoken.model: line 704: found rank -1"},
+        {"enE5d3h5 5\n", false, "{}", "tiktoken.model: line 702: found rank 5 for the second time"},
+        {"enE5d3g= 701\n", false, "{}", "tiktoken.model: "},
+        {"enE5d3h5 701\n", false, kimi_config, "found \"701\", expected an id from 702"},
+        {"YQ== 0\n", true, kimi_config, "tiktoken.model: found 1 tokens, expected 256 to "},
+        {"", false, KIMI("QWenTokenizer", ""),
+         "tokenizer_class: found \"QWenTokenizer\" beside tiktoken.model, expected "},
+        {"", false, KIMI("TikTokenTokenizer", ",\"700\":{\"content\":\"x\"}"),
+         "added_tokens_decoder: found \"700\", expected an id from 701"},
+        {"", false, KIMI("TikTokenTokenizer", ",\"800\":{}"),
+         "added_tokens_decoder: found \"800\""},
+        {"", false, KIMI("TikTokenTokenizer", ",\"800\":{\"content\":\"[BOS]\"}"),
+         "added_tokens_decoder"}};
+    for (size_t i = 0; i < MN_COUNT(bad); i++) {
+        mn_error err = MN_ERROR_INIT;
+        assert_int_not_equal(read_tiktoken(bad[i].lines, bad[i].alone, bad[i].config, &err), MN_OK);
+        if (!strstr(err.msg, bad[i].error))
+            fail_msg("case %zu: \"%s\", expected \"%s\"", i, err.msg, bad[i].error);
+    }
+    assert_int_equal(read_tiktoken("\n\n", false, kimi_config, NULL), MN_OK);
+}
+
 /* ---- channels -------------------------------------------------------------------------------- */
 #define TOKEN(i, s, special) "{\"id\":" #i ",\"content\":\"" s "\",\"special\":" special "}"
 static mn_tokenizer *with_tokens(const char *added) {
@@ -336,6 +417,7 @@ int main(void) {
                                        cmocka_unit_test(memory_may_run_out),
                                        cmocka_unit_test(tokens_beside_a_model),
                                        cmocka_unit_test(kins),
+                                       cmocka_unit_test(bad_tiktoken),
                                        cmocka_unit_test(half_a_model),
                                        cmocka_unit_test(harmony),
                                        cmocka_unit_test(thinking)};

@@ -56,6 +56,8 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "usage: tokenize_file FILE\n"), 2;
     mn_status st = mn_read_file(argv[1], 1u << 30, &data, &bytes, &err);
     const char *name = strstr(argv[1], ".model") ? "tokenizer.model" : "tokenizer.json";
+    if (strstr(argv[1], ".tiktoken"))
+        name = "tiktoken.model";
     mn_file file = {mn_str_of(name), data, bytes, 0, 0};
     if (!st)
         st = mn_tokenizer_create(NULL, &file, 1, &tok, &err);

@@ -179,3 +179,11 @@ void mn_pre_list(mn_text *out) {
         mn_text_puts(out, rows[i].names);
     }
 }
+
+mn_status mn_pre_add(mn_stages *out, const mn_pre_row *row, const char *where, mn_error *err) {
+    mn_status st = MN_OK;
+    for (size_t i = 0; !st && i < MN_COUNT(row->split); i++)
+        if (row->split[i])
+            st = mn_stages_add_split(out, row->split[i], MN_SPLIT_ISOLATED, false, where, err);
+    return st;
+}

@@ -129,13 +129,14 @@ static void put_bits(mn_text *out, uint32_t bits, size_t n) {
     mn_text_put(out, bytes, n);
 }
 
-/* BASE64 of RFC 4648, padded. */
-static bool decode_base64(const char *s, mn_text *out) {
+bool mn_decode_base64(mn_str s, mn_text *out) {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = 0;
     uint32_t n = 0;
-    for (; *s && *s != '='; s++) {
-        const char *d = strchr(digit, *s);
+    while (s.len && s.ptr[s.len - 1] == '=')
+        s.len--;
+    for (uint64_t i = 0; i < s.len; i++) {
+        const char *d = s.ptr[i] ? strchr(digit, s.ptr[i]) : NULL;
         if (!d)
             return false;
         bits = bits << 6 | (uint32_t)(d - digit);
@@ -156,7 +157,7 @@ static mn_status add_precompiled(mn_stages *out, const cJSON *json, mn_error *er
     mn_text blob = {0};
     mn_stage *stage = NULL;
     mn_status st = MN_OK;
-    if (!base64 || !decode_base64(base64, &blob))
+    if (!base64 || !mn_decode_base64(mn_str_of(base64), &blob))
         st = mn_fail(err, MN_BAD_FILE,
                      NORMALIZER ": Precompiled: precompiled_charsmap is not base64");
     else if (!blob.failed)

@@ -140,6 +140,9 @@ mn_status mn_json_pattern(mn_regex *out, const struct cJSON *json, const char *w
 /* Metaspace's: "always", "first" or "never", as new files or old ones say it. */
 const char *mn_json_prepend_scheme(const struct cJSON *json);
 
+/* BASE64 of RFC 4648, padded or not; false: it is none. */
+bool mn_decode_base64(mn_str s, mn_text *out);
+
 /* "NFC", "NFD", "NFKC", "NFKD"; MN_END (no error filled): no such form. */
 mn_status mn_stages_add_form(mn_stages *out, mn_str name, mn_error *err);
 const char *mn_stage_form(const mn_stage *stage); /* its name; NULL = another kind of stage */
@@ -159,4 +162,6 @@ typedef struct {
 } mn_pre_row;
 const mn_pre_row *mn_pre_find(mn_str name); /* NULL = unknown */
 void mn_pre_list(mn_text *out);             /* all names, for messages */
+/* The row's cuts, at the end of the list. */
+mn_status mn_pre_add(mn_stages *out, const mn_pre_row *row, const char *where, mn_error *err);
 #endif

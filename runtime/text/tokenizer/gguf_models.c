@@ -87,11 +87,8 @@ static mn_status add_pre(mn_tokenizer *tok, const mn_pre_row *row, mn_error *err
     mn_status st = MN_OK;
     if (!tok->byte_level)
         st = mn_stages_add_replace(s, mn_str_of(" "), mn_str_of(MN_BLOCK), err);
-    for (size_t i = 0; !st && i < MN_COUNT(row->split); i++) {
-        const char *regex = row->split[i];
-        if (regex)
-            st = mn_stages_add_split(s, regex, MN_SPLIT_ISOLATED, false, KEY("pre"), err);
-    }
+    if (!st)
+        st = mn_pre_add(s, row, KEY("pre"), err);
     if (!st && tok->byte_level && !mn_stages_add(s, MN_STAGE_BYTES))
         st = mn_fail_memory(err, sizeof(mn_stage));
     return st;

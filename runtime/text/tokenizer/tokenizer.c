@@ -50,7 +50,19 @@ static mn_status from_embedded_json(mn_tokenizer *tok, mn_str json, const mn_met
     return st ? st : mn_tokenizer_stop_from_gguf(tok, meta, err);
 }
 
-/* From the first file of SentencePiece that is there; MN_END: there is none. */
+/* From tiktoken.model; MN_END: it is not there. */
+static mn_status from_tiktoken(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
+                               mn_error *err) {
+    mn_str file;
+    const mn_status st =
+        mn_companion(files, n_files, "tiktoken.model", MN_TOKENIZER_MAX, &file, err);
+    if (st)
+        return st;
+    return file.ptr ? mn_tokenizer_from_tiktoken(tok, file, files, n_files, err) : MN_END;
+}
+
+/* From the first file of SentencePiece that is there, else from tiktoken's; MN_END: there is
+ * none. */
 static mn_status from_sentencepiece(mn_tokenizer *tok, const mn_file *files, uint32_t n_files,
                                     mn_error *err) {
     static const char *const names[] = {"tokenizer.model", "spiece.model", "spm.model",
@@ -63,7 +75,7 @@ static mn_status from_sentencepiece(mn_tokenizer *tok, const mn_file *files, uin
         if (file.ptr)
             return mn_tokenizer_from_sentencepiece(tok, file, names[i], files, n_files, err);
     }
-    return MN_END;
+    return from_tiktoken(tok, files, n_files, err);
 }
 
 /* MN_END: none of the files is there. */

@@ -309,7 +309,7 @@ mn_status mn_unigram_init(mn_tokenizer *tok, mn_error *err); /* log_prob, all NA
 mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err);
 void mn_unigram_free(mn_unigram *u);
 
-/* gguf.c, tokenizer_json.c, sentencepiece.c, config.c */
+/* gguf.c, tokenizer_json.c, sentencepiece.c, tiktoken.c, config.c */
 bool mn_tokenizer_gguf_knows(mn_str model);
 mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err);
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name,
@@ -329,6 +329,9 @@ mn_status mn_sentencepiece_stages(mn_tokenizer *tok, const mn_sentencepiece *how
 mn_status mn_split_words(mn_tokenizer *tok, const char *where, mn_error *err);
 mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str model, const char *name,
                                           const mn_file *files, uint32_t n_files, mn_error *err);
+/* file: a tiktoken.model */
+mn_status mn_tokenizer_from_tiktoken(mn_tokenizer *tok, mn_str file, const mn_file *files,
+                                     uint32_t n_files, mn_error *err);
 /* How pieces as SentencePiece writes them become text: U+2581 is a space, <0xXX> a byte, and of the
  * spaces at the start strip go. */
 mn_status mn_decode_sentencepiece(mn_decode_stages *s, uint32_t strip, mn_error *err);
