@@ -23,6 +23,7 @@ archive-arm64 8
 debs 16
 wheel 6
 fuzz 15
+configs 14
 clients 10
 mutants-1 12
 mutants-2 12
@@ -101,6 +102,13 @@ night_fuzz() {
     if ((found)); then failed=$((failed + 1)); else passed=$((passed + 1)); fi
 }
 
+# Every key of every family's config.json, by the release build.
+night_configs() {
+    [[ -d $root/build/tests ]] || make_tests build "$(release_options disabled)" || { failed=$((failed + 1)); return; }
+    compile build || { failed=$((failed + 1)); return; }
+    night_command python3 "$root/tests/loaders/config_keys.py" "$root/build/tools/minerva" "$root" --all
+}
+
 night_part() { # NAME
     case $1 in
     qemu)
@@ -117,6 +125,7 @@ night_part() { # NAME
     debs) night_command python3 "$root/tests/packages/deb_root.py" ;;
     wheel) night_command python3 "$root/tests/packages/wheel_root.py" ;;
     fuzz) night_fuzz ;;
+    configs) night_configs ;;
     mutants-*) night_command python3 "$root/tests/dev/mutants.py" "$root/build-mutants" --quarter "${1#mutants-}" ;;
     esac
 }
