@@ -384,12 +384,29 @@ static mn_status make_stream(mn_engine *e, mn_engine_stream *x, mn_error *err) {
     return st ? st : mn_stream_threads_start(x, err);
 }
 
+/* GB/s that one thread copies, by the second puts. */
+static double trial_rate(const mn_engine_stream *x) {
+    return (double)x->trial_bytes / (double)MN_MAX(x->trial_ns, 1u);
+}
+
+/* The plan's rows, more where all threads copy more slowly than it took for granted: what a plugin
+ * makes of rows on the way no rate says. UINT32_MAX: more than any step has. */
+static uint32_t rows_by_trial(const mn_engine_stream *x, const mn_stream_plan *plan) {
+    const double all = x->n_rooms * trial_rate(x);
+    if (!plan->by_rates || all >= plan->gbps)
+        return plan->rows;
+    const double rows = plan->faster_from * plan->gbps / MN_MAX(all, 1e-6);
+    if (rows >= 1e9)
+        return UINT32_MAX;
+    return MN_MAX(plan->rows, (uint32_t)rows + 1);
+}
+
 static void say_made(const mn_engine_stream *x, uint32_t rows) {
     mn_log(MN_LOG_INFO,
            "%s: steps of %u rows or more compute the experts of %u layers there, %lld at a time, "
            "streamed through %u rooms for each of %u kinds of layers; a thread copies %.1f GB/s",
            mn_stream_card(x)->record->name, rows, x->n_layers, (long long)x->layers[0].graph.group,
-           x->n_rooms, x->n_kinds, (double)x->trial_bytes / (double)MN_MAX(x->trial_ns, 1u));
+           x->n_rooms, x->n_kinds, trial_rate(x));
 }
 
 mn_status mn_engine_stream_create(mn_engine *e, const mn_stream_plan *plan, mn_error *err) {
@@ -410,10 +427,20 @@ mn_status mn_engine_stream_create(mn_engine *e, const mn_stream_plan *plan, mn_e
         if (e->devices[i].record == plan->record)
             x->device = i;
     const mn_status st = x->device < e->n_devices ? make_stream(e, x, &why) : MN_OK;
-    if (!st && x->n_layers) {
-        say_made(x, plan->rows);
+    if (!st && x->n_layers)
+        e->stream_rows = rows_by_trial(x, plan);
+    const bool in_steps = e->stream_rows <= (uint64_t)e->symbol_max[MN_SYM_TOKENS];
+    if (!st && x->n_layers && (in_steps || !plan->by_rates)) {
+        say_made(x, e->stream_rows);
         return MN_OK;
     }
+    if (!st && x->n_layers)
+        mn_log(
+            MN_LOG_INFO,
+            "%s computes no experts of the CPU in prompts: a thread copies %.1f GB/s of them, so "
+            "that it is faster from %u rows on, and a step has %lld",
+            plan->record->name, trial_rate(x), e->stream_rows,
+            (long long)e->symbol_max[MN_SYM_TOKENS]);
     mn_engine_stream_free(e);
     mn_fail_plain(&why);
     if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)

@@ -222,6 +222,8 @@ typedef struct {
     uint64_t room_bytes, need; /* of the largest room; of the card, beside its segments */
     uint64_t pinned;           /* of main memory */
     double faster_from;        /* rows, by the rates; 0: not measured */
+    bool by_rates;             /* rows is; else of the request */
+    double gbps;               /* at which experts are taken to reach the card */
     double prefill_us;         /* as in mn_placement */
     char why[200];
 } mn_stream_plan;

@@ -181,6 +181,7 @@ static bool times_of(const stream_search *s, const mn_segment *cpu, const mn_str
     const double rate = rate_to_card(s, &s->p->offers[cpu->offer]);
     if (rate <= 0)
         return false;
+    s->plan->gbps = rate;
     mn_segment_time(card_of(s), s->g, &card);
     const double share = copied_share(s, g);
     const double n_groups = share * (double)(g->n_expert / g->group);
@@ -204,8 +205,10 @@ static double change_by(const stream_search *s, const mn_stream_times *t) {
 /* Of the layer: rows from which on the card is faster, and how long it takes for a prompt. */
 static void add_times(stream_search *s, const mn_segment *cpu, const mn_stream_graph *g,
                       double bytes) {
+    mn_segment here = {.node_lo = cpu->node_lo, .node_hi = cpu->node_hi, .offer = cpu->offer};
     mn_stream_times t;
-    if (!times_of(s, cpu, g, bytes, &t)) {
+    mn_segment_time(&s->p->offers[cpu->offer], s->g, &here); /* by rates that may be newer */
+    if (!times_of(s, &here, g, bytes, &t)) {
         s->rows = 0;
         return;
     }
@@ -302,11 +305,23 @@ static void set_rows(stream_search *s) {
         snprintf(why, sizeof why, "the card is faster from %.0f rows on, and a step has %lld",
                  s->rows, (long long)most);
         say_why(s, s->rows < MN_STREAM_NEVER ? why : "the CPU is as fast as the card");
-    } else
+    } else {
         plan->rows = (uint32_t)MN_MAX(s->rows + 1, least);
+        plan->by_rates = true;
+    }
     plan->prefill_us = s->p->prefill_us;
     if (plan->rows && plan->rows <= MN_PROMPT_ROWS && s->rows > 0)
         plan->prefill_us += s->change_us;
+}
+
+/* Where the choice of devices needed no rates, they are measured now: once, for they are kept. */
+static void need_rates(const stream_search *s, uint32_t cpu) {
+    mn_offer *both[] = {card_of(s), &s->p->offers[cpu]};
+    if (s->r->stream_rows || card_of(s)->precision == MN_PRECISION_EXACT)
+        return;
+    for (size_t i = 0; i < MN_COUNT(both); i++)
+        if (both[i]->rates.source < MN_RATES_CACHED)
+            mn_rates_get(both[i], s->g, s->r, true);
 }
 
 static mn_status search(stream_search *s, const mn_expert_range *ranges, uint32_t n_ranges,
@@ -318,6 +333,7 @@ static mn_status search(stream_search *s, const mn_expert_range *ranges, uint32_
         if (!s->plan->record) {
             s->plan->card = s->p->segments[k - 1].offer;
             s->plan->record = card_of(s)->record;
+            need_rates(s, s->p->segments[k].offer);
         }
         if (s->p->segments[k - 1].offer == s->plan->card)
             st = add_segment(s, k, err);
