@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """litellm_test.py MINERVA FOLDER: LiteLLM's proxy in front of `minerva serve`, by OpenAI's interface and by Anthropic's, asked with the clients of both: chat, Responses, Messages,
-streams, tools, thinking, errors, counts. The model says each turn (scripted.py). Packages are installed below FOLDER once, from PyPI, pinned by hash (litellm.txt: those of
+streams, tools, thinking, errors, counts; and its function for rerankers, in the forms of Jina, Cohere and vLLM. The model says each turn (scripted.py). Packages are installed below FOLDER once, from PyPI, pinned by hash (litellm.txt: those of
 LiteLLM's extra `proxy` that it imports); without a network the test is skipped with a line."""
 import json
+import math
 import os
 import socket
 import subprocess
@@ -132,6 +133,22 @@ def messages(anthropic, client):
     raises(anthropic.APIStatusError, lambda: client.messages.create(**{**ask, "messages": [{"role": "user", "content": "frog " * 100000}]}))
 
 
+def rerank(minerva, name):
+    """Scores of a fixture, by what LiteLLM does for servers of other makers, are those that Transformers computed."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm
+    fixture = os.path.join(HERE, "..", "..", "data", "fixtures", name)
+    with open(os.path.join(fixture, "golden.json"), encoding="utf-8") as f:
+        g = json.load(f)
+    want = [1 / (1 + math.exp(-case["logit"])) for case in g["cases"]]
+    best = sorted(range(len(want)), key=lambda i: -want[i])[:3]
+    with served.Server(minerva, "--device", "reference", "--alias", "*", model=fixture) as s:
+        for maker, path in ("jina_ai", "/v1/rerank"), ("cohere", "/v2/rerank"), ("hosted_vllm", ""):
+            found = litellm.rerank(model=maker + "/m", query=g["query"], documents=[case["text"] for case in g["cases"]], top_n=3, api_base=s.url + path, api_key="none").results
+            assert [x["index"] for x in found] == best, (maker, found, want)
+            assert all(abs(x["relevance_score"] - want[x["index"]]) < 1e-5 for x in found), (maker, found, want)
+
+
 def main():
     minerva, folder = sys.argv[1:3]
     if not served.available(minerva):
@@ -147,6 +164,9 @@ def main():
     sys.path.insert(0, packages)
     import anthropic
     import openai
+    for name in "bert-rank", "qwen3-reranker":
+        print("rerank, " + name, flush=True)
+        rerank(minerva, name)
     with tempfile.TemporaryDirectory() as model, tempfile.TemporaryDirectory() as own:
         scripted.save(model, ["I look." + scripted.call("look", at="tree"), END], "<think>%s</think>%s" % (THOUGHT, ANSWER))
         with served.Server(minerva, "--device", "cpu", "--alias", "*", model=model) as s, Proxy(packages, own, s.url) as proxy:
