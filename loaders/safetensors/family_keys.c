@@ -405,7 +405,10 @@ static int64_t keys_count(config_reader *c, const char *key, int64_t fallback) {
 
 /* The width of all experts that every token uses. */
 static void put_shared(config_reader *c, const char *native, int64_t width) {
-    if (width)
+    const cJSON *found = json_get(c->root, native);
+    if (width > 1 << 24 && found)
+        config_fail(c, "", native, found, "a width of at most 16777216 of all shared experts");
+    else if (width)
         config_put_int(c, "expert_shared_feed_forward_length", "", native, width);
 }
 

@@ -157,6 +157,7 @@ def keys():
     folder("nemotron-h", lambda c, _: c.pop("layers_block_type"), ["layer_types", "missing"])
     config("nemotron-h-moe", "n_group", 2, ["2", "1"])
     config("bamba", "attn_layer_indices", [9], ["9", "a layer"])
+    config("deepseek-v2-groups", "n_shared_experts", 1 << 24, ["16777216", "of all shared experts"])
     config("falcon-h1", "mamba_d_ssm", 60, ["60", "mamba_n_heads"])
     config("falcon-h1", "ssm_multipliers", [1, 2], ["ssm_multipliers", "five"])
     config("falcon-h1", "mlp_multipliers", [1], ["mlp_multipliers", "two"])
