@@ -1,6 +1,7 @@
 """What models of each form write when they call tools, and what a client has to get. A row: form, what it shows, the output, then what differs from an answer
 without text: content, reasoning, calls (name, arguments as an object), finish ("tool_calls" where there are calls, else "stop"), ask (fields of the request),
-opens (what the prompt ends with), cut (False: a part of the output may mean something else than the whole).
+opens (what the prompt ends with), cut (False: a part of the output may mean something else than the whole), tokens, text
+(False: not where marks are tokens, or not where they are text).
 
 Taken from public reports about servers of language models, and from what lies beside those."""
 
@@ -23,7 +24,7 @@ FORMS = {
                                                                   "<|tool_calls_section_end|>"]),
     "deepseek": ("<｜tool▁calls▁begin｜>", ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"]),
     "dsml": ("｜DSML｜", ["｜DSML｜"]),
-    "gemma4": ("<|tool_call>call:", ["<|tool_call>", "<tool_call|>", '<|"|>']),
+    "gemma4": ("<|tool_call>call:", ["<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"]),
     "functiongemma": ("<start_function_call>", ["<start_function_call>", "<end_function_call>", "<escape>"]),
     "internlm": ("<|action_start|>", ["<|action_start|>", "<|plugin|>", "<|action_end|>"]),
     "lfm2": ("<|tool_call_start|>[", ["<|tool_call_start|>", "<|tool_call_end|>"]),
@@ -233,6 +234,8 @@ ROWS = [
     ("gemma4", "no arguments", gemma4("ping"), dict(calls=[PING])),
     ("gemma4", "no prefix, white space", "<|tool_call>log {day: 1, text: <|\"|>a<|\"|>}<tool_call|>", dict(calls=[("log", {"day": 1, "text": "a"})])),
     ("gemma4", "the end of the answer inside of a string", '<|tool_call>call:log{text:<|"|>half', dict(calls=[("log", {"text": "half"})])),
+    ("gemma4", "a channel of thinking, whose name is no text", "<|channel>thought\nI think.<channel|>I look." + gemma4("log{day:1}"),
+     dict(content="I look.", reasoning="I think.", calls=[LOG1], text=False)),
     ("gemma4", "the mark alone: text", "a <|tool_call> b", dict(content="a <|tool_call> b", cut=False)),
     ("functiongemma", "a call", "<start_function_call>call:log{day:1,text:<escape>a b<escape>}<end_function_call>", dict(calls=[("log", {"day": 1, "text": "a b"})])),
     # ---- InternLM 2.5 and 3

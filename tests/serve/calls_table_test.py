@@ -130,7 +130,7 @@ def check_cut(c, name, body, want, n, i):
 
 def check_form(form, as_tokens):
     hint, marks = FORMS[form]
-    rows = [r for r in ROWS if r[0] == form and (r[3].get("tokens", True) or not as_tokens)]
+    rows = [r for r in ROWS if r[0] == form and r[3].get("tokens" if as_tokens else "text", True)]
     with tempfile.TemporaryDirectory() as folder:
         # marks of calls are control tokens in some vocabularies, and in others not; tags of thinking are not
         model = Replay(folder, template(form, hint), marks if as_tokens else [], [m for m in marks if "think>" not in m])

@@ -405,6 +405,16 @@ static void thinking(void **state) {
     mn_channels_prompt(&c, (int32_t[]){10, 4, 12, 5}, 4); /* somebody typed it, turns ago */
     parts(&c, "AA", (int32_t[]){4, 4});
     mn_tokenizer_free(tok);
+    tok = with_tokens(TOKEN(10, "<|channel>", "true") "," TOKEN(11, "<channel|>", "true") "," TOKEN(
+        12, "thought", "false") "," TOKEN(13, "\\n", "false"));
+    c = mn_channels_of(tok); /* Gemma 4; the name alone is no text, and only there */
+    parts(&c, "HHHTTTHAA", (int32_t[]){10, 12, 13, 4, 12, 13, 11, 12, 13});
+    c = mn_channels_of(tok);
+    parts(&c, "HTTHA", (int32_t[]){10, 4, 12, 11, 4});
+    c = mn_channels_of(tok);
+    mn_channels_prompt(&c, (int32_t[]){4, 10, 12, 13, 11}, 5); /* no thinking is asked for */
+    parts(&c, "AA", (int32_t[]){4, 12});
+    mn_tokenizer_free(tok);
     tok = with_tokens(TOKEN(10, "<think>", "false")); /* half a pair is nothing */
     c = mn_channels_of(tok);
     parts(&c, "AAA", (int32_t[]){4, 10, 4});

@@ -5,7 +5,8 @@
 #include <string.h>
 
 /* Tokens that models put around what they think. */
-static const char *const pairs[][2] = {{"<think>", "</think>"},
+static const char *const pairs[][2] = {{"<|channel>", "<channel|>"}, /* a name follows the first */
+                                       {"<think>", "</think>"},
                                        {"[THINK]", "[/THINK]"},
                                        {"<seed:think>", "</seed:think>"},
                                        {"<|START_THINKING|>", "<|END_THINKING|>"},
@@ -105,15 +106,14 @@ static mn_channel end_header(mn_channels *c) {
     const char *name = mark ? mark + 1 : "";
     const char *tool = addressee(c->header);
     name += strspn(name, " ");
-    if (word_is(name, "final"))
-        c->part = MN_CHANNEL_ANSWER;
-    else if (*tool) {
+    const bool final = word_is(name, "final");
+    if (*tool && !final) {
         snprintf(c->tool, sizeof c->tool, "%.*s", channels_name_length(tool), tool);
         c->part = MN_CHANNEL_CALL;
-    } else if (word_is(name, "commentary")) {
+    } else if (final || !*name || word_is(name, "commentary")) {
         c->part = MN_CHANNEL_ANSWER;
     } else {
-        c->part = *name ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
+        c->part = MN_CHANNEL_THINKING;
     }
     c->header[0] = 0;
     return MN_CHANNEL_HEADER;
@@ -135,9 +135,31 @@ mn_channel mn_channels_break(mn_channels *c) {
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
+static void begin_thinking(mn_channels *c, int32_t id) {
+    const bool named = mn_str_is(mn_tokenizer_piece(c->tok, id), pairs[0][0]);
+    c->name = named ? "thought\n" : NULL;
+    c->part = MN_CHANNEL_THINKING;
+}
+
+/* Whether the id is the next of the name of Gemma's channel; a line break may be written as
+ * byte-level BPE does. */
+static bool is_name(mn_channels *c, int32_t id) {
+    const char *name = c->name;
+    const mn_str piece = mn_tokenizer_piece(c->tok, id);
+    const bool breaks = mn_str_is(piece, "\xc4\x8a");
+    const mn_str text = breaks ? mn_str_of("\n") : piece;
+    c->name = NULL;
+    if (!name || !text.len || text.len > strlen(name) || memcmp(name, text.ptr, text.len) != 0)
+        return false;
+    c->name = name[text.len] ? name + text.len : NULL;
+    return true;
+}
+
 mn_channel mn_channels_push(mn_channels *c, int32_t id) {
     if (id < 0)
         return c->part;
+    if (is_name(c, id))
+        return MN_CHANNEL_HEADER;
     if (id == c->start || id == c->end || id == c->call)
         return begin_header(c);
     if (id == c->channel && c->part != MN_CHANNEL_HEADER)
@@ -145,7 +167,9 @@ mn_channel mn_channels_push(mn_channels *c, int32_t id) {
     if (c->part == MN_CHANNEL_HEADER)
         return in_header(c, id);
     if (id == c->think || id == c->end_think) {
-        c->part = id == c->think ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
+        c->part = MN_CHANNEL_ANSWER;
+        if (id == c->think)
+            begin_thinking(c, id);
         return MN_CHANNEL_HEADER;
     }
     return c->part;

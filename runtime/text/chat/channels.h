@@ -4,7 +4,7 @@
  *   "final" is the answer, and so is a message without a channel, and one of "commentary" that is
  *   without a recipient: it tells the user what is called next; one that is addressed to a tool is
  *   a call (https://github.com/openai/harmony/blob/main/docs/format.md); a pair such as <think> ...
- *   </think> around the thinking.
+ *   </think> around the thinking; Gemma's <|channel>thought, a line break, ... <channel|>.
  * A text that only spells such a token changes nothing. think_tags.h handles models without such
  * tokens. */
 #ifndef MN_CHANNELS_H
@@ -25,6 +25,8 @@ typedef struct {
     /* ids; -1 = the vocabulary has none */
     int32_t start, channel, message, end, call, think, end_think;
     mn_channel part;
+    const char
+        *name; /* what still follows of the line behind `think`, which is no text; NULL: none */
     /* since <|start|>; '|' where <|channel|> stood, ' ' for other marks */
     char header[MN_HEADER_MAX];
     char tool[MN_HEADER_MAX]; /* recipient of the last message: "functions.f" */
