@@ -13,6 +13,8 @@
  *   story-begin    the first 8 ids of its first answer
  *   fixture:NAME   all logits and 24 greedy ids of tests/data/fixtures/NAME, and the last logits of
  *                  its prompts of several lengths, class exact
+ *   long:NAME      the last logits of its long.safetensors: prompts about as long as a chunk of a
+ *                  scan, and one beyond the context of the model, class exact
  *   begin:NAME     the logits and 6 greedy ids, for kernels that are slow
  *   a16:NAME       logits of a fixture with float or MXFP4 weights in class a16, as a prompt and
  *                  token by token
@@ -311,36 +313,59 @@ static bool same_logits(mn_model *m, const fixture *f, uint32_t precision, uint3
     return ok;
 }
 
-/* The last logits of prompts of several lengths, each in a session of its own length; those that a
- * script's variant of the model has no context for are left out. */
-static bool same_prompts(mn_model *m, const char *name, uint32_t precision, double limit,
-                         verdict *v) {
-    fixture_prompts p = {0};
+/* Index of the largest of n. */
+static uint32_t most_likely(const float *logits, uint32_t n) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+/* The last logits of prompts of several lengths, each in a session of its own length, and the ids
+ * that they make the most likely. */
+static bool same_last_rows(mn_model *m, const fixture_prompts *p, uint32_t n_prompts,
+                           uint32_t precision, double limit, verdict *v) {
+    const int32_t *ids = p->ids;
     double worst = 0;
-    mn_model_info info = {.size = sizeof info};
     bool ok = true;
-    if (mn_model_get_info(m, &info) || !read_prompts(name, &p))
-        return true;
-    const int32_t *ids = p.ids;
-    for (uint32_t i = 0; ok && i < p.n && p.lengths[i] <= info.n_ctx_train; i++) {
-        const uint32_t n = (uint32_t)p.lengths[i];
+    for (uint32_t i = 0; ok && i < n_prompts; i++) {
+        const uint32_t n = (uint32_t)p->lengths[i];
+        const float *want = p->logits + (size_t)i * p->n_vocab;
         float *got = NULL;
         uint32_t width = 0;
         ok = get_logits(m, at.device, precision, 0, ids, n, &got, &width, v);
-        if (ok && width != p.n_vocab)
-            ok = fail(v, "%u logits a row, expected %u", width, p.n_vocab);
+        if (ok && width != p->n_vocab)
+            ok = fail(v, "%u logits a row, expected %u", width, p->n_vocab);
         if (ok) {
-            const double error =
-                relative_l2(got + (size_t)(n - 1) * width, p.logits + (size_t)i * width, width);
+            const float *last = got + (size_t)(n - 1) * width;
+            const double error = relative_l2(last, want, width);
             worst = error > worst ? error : worst;
             if (!(error <= limit))
                 ok = fail(v, "a prompt of %u: error %.2g, at most %g", n, error, limit);
+            else if (most_likely(last, width) != most_likely(want, width))
+                ok = fail(v, "a prompt of %u: another id is the most likely", n);
         }
         free(got);
         ids += n;
     }
     if (ok)
-        say(v, "%u prompts %.2g", p.n, worst);
+        say(v, "%u prompts %.2g", n_prompts, worst);
+    return ok;
+}
+
+/* Of prompts.safetensors; those that a script's variant of the model has no context for are left
+ * out. */
+static bool same_prompts(mn_model *m, const char *name, uint32_t precision, double limit,
+                         verdict *v) {
+    fixture_prompts p = {0};
+    mn_model_info info = {.size = sizeof info};
+    uint32_t n = 0;
+    if (mn_model_get_info(m, &info) || !read_prompts(name, "prompts.safetensors", &p))
+        return true;
+    while (n < p.n && p.lengths[n] <= info.n_ctx_train)
+        n++;
+    const bool ok = same_last_rows(m, &p, n, precision, limit, v);
     free_prompts(&p);
     return ok;
 }
@@ -376,6 +401,26 @@ static bool compare_fixture(const char *name, uint32_t n_greedy, verdict *v) {
 
 static bool case_fixture(const char *name, verdict *v) {
     return compare_fixture(name, 24, v);
+}
+
+/* Prompts of long.safetensors; the fixtures without have no such layers. */
+static bool case_long(const char *name, verdict *v) {
+    fixture_prompts p = {0};
+    mn_model *m = NULL;
+    char below[512], path[MAX_PATH];
+    if (!read_prompts(name, "long.safetensors", &p)) {
+        v->skipped = true;
+        say(v, "no long.safetensors");
+        return false;
+    }
+    snprintf(below, sizeof below, "fixtures/%s", name);
+    data_path(path, below, "");
+    const bool ok =
+        open_model(&at, path, &m, v) && m &&
+        same_last_rows(m, &p, p.n, MN_PRECISION_EXACT, is_oracle() ? 1e-5 : 1e-4, v);
+    mn_model_free(m);
+    free_prompts(&p);
+    return ok;
 }
 
 static bool case_begin(const char *name, verdict *v) {
@@ -461,6 +506,7 @@ static const struct {
     {"quantised", case_quantised, false},
     {"batch", case_batch, false},
     {"fixture", case_fixture, true},
+    {"long", case_long, true},
     {"begin", case_begin, true},
     {"a16", case_a16, true},
     {"auto", case_auto, true},

@@ -19,8 +19,8 @@ typedef struct {
     uint32_t n_prompt, n_greedy, n_vocab;
 } fixture;
 
-/* prompts.safetensors of a fixture: prompts of several lengths, one behind the other, and the
- * logits behind the last token of each. */
+/* prompts.safetensors or long.safetensors of a fixture: prompts of several lengths, one behind the
+ * other, and the logits behind the last token of each. */
 typedef struct {
     int32_t *ids, *lengths; // [sum of lengths], [n]
     float *logits;          // [n, n_vocab]
@@ -56,8 +56,8 @@ bool read_fixture(const char *name, fixture *f);
 void free_fixture(fixture *f);
 /* Tensor "logits" of $MINERVA_TEST_DATA/below/golden.safetensors, [*n, *n_vocab]. */
 float *read_logits(const char *below, uint32_t *n, uint32_t *n_vocab);
-/* false: the fixture has no prompts.safetensors. */
-bool read_prompts(const char *name, fixture_prompts *p);
+/* false: the fixture has no such file. */
+bool read_prompts(const char *name, const char *file, fixture_prompts *p);
 void free_prompts(fixture_prompts *p);
 /* The weights of this fixture are stored as bf16; false: they are not, or it is not there. */
 bool fixture_is_bf16(const char *name);

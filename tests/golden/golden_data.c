@@ -145,11 +145,11 @@ void free_fixture(fixture *f) {
     free(f->greedy);
 }
 
-bool read_prompts(const char *name, fixture_prompts *p) {
+bool read_prompts(const char *name, const char *file, fixture_prompts *p) {
     char path[MAX_PATH];
     size_t n = 0;
     uint32_t ids[2], lengths[2], logits[2], sum = 0;
-    fixture_path(path, name, "prompts.safetensors");
+    fixture_path(path, name, file);
     char *data = read_file(path, &n);
     if (!data)
         return false;

@@ -99,11 +99,10 @@ bool get_logits(mn_model *m, const char *device, uint32_t precision, uint32_t n_
     mn_session_params params = {.size = sizeof params,
                                 .device = device,
                                 .precision = precision,
+                                .n_ctx = n, // longrope chooses its factors by it
                                 .n_batch = n_batch,
                                 .flags = MN_SESSION_NO_SAMPLING};
     mn_status st = mn_model_get_info(m, &info);
-    if (n <= info.n_ctx_train)
-        params.n_ctx = n; // longrope chooses its factors by it
     if (!st)
         st = mn_session_create(m, &params, &s, &err);
     if (!st)
