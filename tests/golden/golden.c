@@ -415,9 +415,8 @@ static bool case_long(const char *name, verdict *v) {
     }
     snprintf(below, sizeof below, "fixtures/%s", name);
     data_path(path, below, "");
-    const bool ok =
-        open_model(&at, path, &m, v) && m &&
-        same_last_rows(m, &p, p.n, MN_PRECISION_EXACT, is_oracle() ? 1e-5 : 1e-4, v);
+    const bool ok = open_model(&at, path, &m, v) && m &&
+                    same_last_rows(m, &p, p.n, MN_PRECISION_EXACT, is_oracle() ? 1e-5 : 1e-4, v);
     mn_model_free(m);
     free_prompts(&p);
     return ok;
