@@ -615,14 +615,15 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     uint64_t *panel = &op->worker_bytes;
     int64_t k = 1;
     uint32_t forms = 0;
-    (void)use;
     for (uint32_t i = 1; i < x->n_dim; i++)
         k *= mnc_query_dim(q, x, i);
     mnk_plan_scratch(plan, k, r, panel, &forms);
     const int64_t n = mnc_query_dim(q, mnc_query_in(q, MN_LINEAR_WEIGHT), 0);
     const int64_t few = r < MNK_COLUMN_ROWS ? r : MNK_COLUMN_ROWS;
     uint64_t of_few = own_bytes(plan, q->n_workers, k, few);
-    if (q->node->n_out > 1 || !is_narrow(n, k)) {
+    /* in class exact a row has the same bits in steps of many rows, which have the norm apart */
+    const bool fuses = use->precision != MN_PRECISION_EXACT;
+    if (fuses && (q->node->n_out > 1 || !is_narrow(n, k))) {
         op->begins = 1u << MNC_MAIN;
         op->takes = mnk_linear_takes;
         of_few += squares_bytes(k, few);
